@@ -111,7 +111,7 @@ fn clean_model(
         None
     } else {
         let to = args.output.clone().unwrap_or_else(|| model_path.join(folder::CLEANED));
-        Some(CleanTarget::check(model_path, to, args.overwrite)?)
+        Some(checked_target(model_path, to, args.overwrite)?)
     };
     let trained = model.trained_on();
     let bytes = bytes_beside(model.gaussians.len());
@@ -126,15 +126,15 @@ fn clean_model(
     )]);
     let task = ModelCleaning { opened: &opened, options: &options };
     let cleaning = device::on(&DeviceOptions::of_surface(&opened.config, matches), task)?;
-    let written = target.as_ref().map(CleanTarget::path);
-    let report = CleanReport::new(&cleaning, &opened, &options, started).at(model_path, written);
+    let report =
+        CleanReport::new(&cleaning, &opened, &options, model_path, target.clone(), started);
     // A full disk must not cost the computed report.
     let told = tell(&report);
     if report.gaussians_after == 0 {
         return Err(nothing_left(model_path).into());
     }
-    if let Some(target) = &target {
-        target.write(&opened, &cleaning, trained, &report)?;
+    if let Some(to) = &target {
+        write(model_path, to, &opened, &cleaning, trained, &report)?;
     }
     told
 }
@@ -226,13 +226,20 @@ struct RuleReport {
 }
 
 impl CleanReport {
-    fn new(cleaning: &Cleaning, opened: &Opened, options: &CleanOptions, started: Instant) -> Self {
+    fn new(
+        cleaning: &Cleaning,
+        opened: &Opened,
+        options: &CleanOptions,
+        from: &Path,
+        to: Option<PathBuf>,
+        started: Instant,
+    ) -> Self {
         let gaussians = cleaning.gone.len();
         let share = |removed: usize| removed as f64 / gaussians.max(1) as f64;
         let by_rule = cleaning.by_rule().into_iter();
         Self {
-            from: PathBuf::new(),
-            to: None,
+            from: from.to_owned(),
+            to,
             iteration: opened.iteration,
             gaussians_before: gaussians,
             gaussians_after: gaussians - cleaning.removed(),
@@ -251,10 +258,6 @@ impl CleanReport {
             passes: cleaning.passes,
             seconds: started.elapsed().as_secs_f64(),
         }
-    }
-
-    fn at(self, from: &Path, to: Option<&Path>) -> Self {
-        Self { from: from.to_owned(), to: to.map(Path::to_owned), ..self }
     }
 
     /// Returns the report as text for the terminal.
@@ -289,74 +292,60 @@ impl CleanReport {
 const DESCRIPTION: [&str; 5] =
     ["config.toml", "cfg_args", "cameras.json", "exposure.json", "input.ply"];
 
-/// Destination folder of a cleaned model.
-struct CleanTarget {
-    from: PathBuf,
-    to: PathBuf,
+/// Returns the destination folder of a cleaned model, or an error if that is the model itself, holds a model or cannot
+/// be written. Creates only the folder.
+fn checked_target(from: &Path, to: PathBuf, overwrite: bool) -> anyhow::Result<PathBuf> {
+    let shown = to.display();
+    check([(
+        absolute(from) == absolute(&to),
+        format!("-o {shown}: is the model itself, which stays as it is. Name another folder"),
+    )])?;
+    folder::check_not_file(&to)?;
+    check([(
+        folder::holds_run(&to) && !overwrite,
+        format!("{shown}: holds a model already. Name another folder with -o, or give --overwrite"),
+    )])?;
+    create_folder(&to)?;
+    check_writable(&to)?;
+    Ok(to)
 }
 
-impl CleanTarget {
-    /// Returns an error if the folder is the model itself, holds a model or cannot be written.
-    /// Creates only the folder.
-    fn check(from: &Path, to: PathBuf, overwrite: bool) -> anyhow::Result<Self> {
-        let shown = to.display();
-        check([(
-            absolute(from) == absolute(&to),
-            format!("-o {shown}: is the model itself, which stays as it is. Name another folder"),
-        )])?;
-        folder::check_not_file(&to)?;
-        check([(
-            folder::holds_run(&to) && !overwrite,
-            format!(
-                "{shown}: holds a model already. Name another folder with -o, or give --overwrite"
-            ),
-        )])?;
-        create_folder(&to)?;
-        check_writable(&to)?;
-        Ok(Self { from: from.to_owned(), to })
+/// Writes the remaining Gaussians and the files that describe the model.
+fn write(
+    from: &Path,
+    to: &Path,
+    opened: &Opened,
+    cleaning: &Cleaning,
+    mut trained: TrainedViews,
+    report: &CleanReport,
+) -> anyhow::Result<()> {
+    let _lock = FolderLock::take(to)?;
+    if let Some(aside) = folder::set_aside(to)? {
+        tracing::info!("--overwrite: the earlier model is moved to {}", aside.display());
     }
-
-    fn path(&self) -> &Path {
-        &self.to
+    let _work = WorkFolder::open(to);
+    let path = new_point_cloud(to, opened.iteration)?;
+    let left = cleaning.left(&opened.gaussians);
+    let mode = render_mode(&opened.config);
+    let style = PlyStyle { mode, frame: opened.dataset.frame };
+    write_ply_chunks::<Gaussians, _, _>(
+        &path,
+        style,
+        left.sh_degree,
+        left.len(),
+        [Ok::<_, OutputError>(&left)],
+    )?;
+    for name in DESCRIPTION {
+        copy_file(&from.join(name), &to.join(name))?;
     }
-
-    /// Writes the remaining Gaussians and the files that describe the model.
-    fn write(
-        &self,
-        opened: &Opened,
-        cleaning: &Cleaning,
-        mut trained: TrainedViews,
-        report: &CleanReport,
-    ) -> anyhow::Result<()> {
-        let Self { from, to } = self;
-        let _lock = FolderLock::take(to)?;
-        if let Some(aside) = folder::set_aside(to)? {
-            tracing::info!("--overwrite: the earlier model is moved to {}", aside.display());
-        }
-        let _work = WorkFolder::open(to);
-        let path = new_point_cloud(to, opened.iteration)?;
-        let left = cleaning.left(&opened.gaussians);
-        let mode = render_mode(&opened.config);
-        let style = PlyStyle { mode, frame: opened.dataset.frame };
-        write_ply_chunks::<Gaussians, _, _>(
-            &path,
-            style,
-            left.sh_degree,
-            left.len(),
-            [Ok::<_, OutputError>(&left)],
-        )?;
-        for name in DESCRIPTION {
-            copy_file(&from.join(name), &to.join(name))?;
-        }
-        // The training views chose the removals, so no later split may hold one of them out.
-        if from.join(TRAINED_VIEWS).exists() {
-            let views = opened.dataset.train.iter().map(|&view| &opened.dataset.views[view]);
-            trained.add(views.map(|view| view.name.as_str()), 0);
-            trained.write(to)?;
-        }
-        write_text(&to.join(folder::CLEANING), &serde_json::to_string_pretty(report)?)?;
-        Ok(())
+    // The training views chose the removals, so no later split may hold one of them out.
+    if from.join(TRAINED_VIEWS).exists() {
+        let views = opened.dataset.train.iter().map(|&view| &opened.dataset.views[view]);
+        trained.add(views.map(|view| view.name.as_str()), 0);
+        trained.write(to)?;
     }
+    write_text(&to.join(folder::CLEANING), &serde_json::to_string_pretty(report)?)?;
+    Ok(())
 }
 
 /// Copies a file if it exists.

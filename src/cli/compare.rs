@@ -100,11 +100,6 @@ const ROUNDING: f64 = 1e-9;
 #[serde(transparent)]
 struct Tolerance(f64);
 
-/// Error of a tolerance that cannot be parsed.
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is not a tolerance; write a share from 0% to 100%, for instance 0.5%")]
-struct ParseToleranceError(String);
-
 impl Tolerance {
     /// True if a figure that is worse by this percentage is accepted.
     fn accepts(self, worse_percent: f64) -> bool {
@@ -114,7 +109,7 @@ impl Tolerance {
 }
 
 impl FromStr for Tolerance {
-    type Err = ParseToleranceError;
+    type Err = String;
 
     /// Parses a number with `%`. Only 0 needs no sign, because `0.5` may mean a half or half a per cent.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -125,10 +120,9 @@ impl FromStr for Tolerance {
         };
         // Adding 0 turns -0 into 0.
         let percent = percent.map(|percent| percent + 0.0);
-        percent
-            .filter(|percent| (0.0..=100.0).contains(percent))
-            .map(Self)
-            .ok_or_else(|| ParseToleranceError(text.to_owned()))
+        percent.filter(|percent| (0.0..=100.0).contains(percent)).map(Self).ok_or_else(|| {
+            format!("`{text}` is not a tolerance; write a share from 0% to 100%, for instance 0.5%")
+        })
     }
 }
 
@@ -276,15 +270,9 @@ impl Better {
     }
 }
 
-/// Title, unit and direction of a metric or loss term.
-struct FigureKind {
-    title: String,
-    unit: Unit,
-    better: Better,
-}
-
-impl FigureKind {
-    fn named(name: &str) -> Self {
+impl Figure {
+    /// Returns the value of a metric or loss term. `words`: first word of the title.
+    fn named(group: &str, words: &str, name: &str, value: Option<f64>) -> Self {
         let (title, how) = match name.split_once('_') {
             Some(("cc", rest)) => (rest, ", colour-corrected"),
             Some(("ref", rest)) => (rest, ", as metrics.py"),
@@ -304,7 +292,14 @@ impl FigureKind {
                 (title, Unit::Share, Better::Lower)
             }
         };
-        Self { title: title + how, unit, better }
+        Self {
+            key: format!("{group}.{name}"),
+            title: format!("{words} {title}{how}"),
+            unit,
+            better,
+            quality: None,
+            value: value.unwrap_or(f64::NAN),
+        }
     }
 
     /// True if a loss of the metric counts as lost quality. L1 is left out because PSNR measures it too.
@@ -335,32 +330,15 @@ fn metrics(summary: &RunSummary) -> Vec<Figure> {
         let place = |name: &str| order.iter().position(|it| *it == name).unwrap_or(order.len());
         measured.sort_by_key(|(name, _)| place(name));
         for (name, value) in measured {
-            let FigureKind { title, unit, better } = FigureKind::named(name);
-            figures.push(Figure {
-                key: format!("{split}.{name}"),
-                title: format!("{split} {title}"),
-                unit,
-                better,
-                quality: FigureKind::is_quality(name).then_some(figures_of),
-                value: value.unwrap_or(f64::NAN),
-            });
+            let quality = Figure::is_quality(name).then_some(figures_of);
+            figures.push(Figure { quality, ..Figure::named(split, split, name, *value) });
         }
     }
     figures
 }
 
 fn losses(summary: &RunSummary) -> impl Iterator<Item = Figure> {
-    summary.losses.iter().map(|(name, value)| {
-        let FigureKind { title, unit, better } = FigureKind::named(name);
-        Figure {
-            key: format!("losses.{name}"),
-            title: format!("training {title}"),
-            unit,
-            better,
-            quality: None,
-            value: value.unwrap_or(f64::NAN),
-        }
-    })
+    summary.losses.iter().map(|(name, value)| Figure::named("losses", "training", name, *value))
 }
 
 /// Returns the peak memory of each phase, of the device if it has its own memory.

@@ -56,11 +56,8 @@ impl CompletionFormat {
     }
 }
 
-/// Generated text and its file name.
-struct NamedText {
-    name: String,
-    text: String,
-}
+/// Name and text of a generated file.
+type NamedText = (String, String);
 
 /// Prints or writes the generated text for `command`, the program's parser.
 pub(super) fn run(args: &CompletionsArgs, command: clap::Command) -> anyhow::Result<()> {
@@ -70,13 +67,13 @@ pub(super) fn run(args: &CompletionsArgs, command: clap::Command) -> anyhow::Res
     };
     let Some(folder) = &args.output else {
         // The first page is the page of the program itself.
-        if let Some(NamedText { text, .. }) = texts.first() {
+        if let Some((_, text)) = texts.first() {
             print(text.trim_end())?;
         }
         return Ok(());
     };
     create_folder(folder)?;
-    for NamedText { name, text } in &texts {
+    for (name, text) in &texts {
         let path = folder.join(name);
         write_text(&path, text)?;
         print(&path.display().to_string())?;
@@ -89,7 +86,7 @@ fn completion(shell: Shell, mut command: clap::Command) -> anyhow::Result<NamedT
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, &program, &mut text);
     let text = String::from_utf8(text).context("the completions are not UTF-8")?;
-    Ok(NamedText { name: shell.file_name(&program), text })
+    Ok((shell.file_name(&program), text))
 }
 
 /// Returns the pages of the program, of each command and of each guide.
@@ -99,9 +96,7 @@ fn pages(command: clap::Command) -> anyhow::Result<Vec<NamedText>> {
     let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
     let pages: Vec<clap::Command> =
         [program.clone()].into_iter().chain(commands.cloned()).collect();
-    let guides = GUIDES.map(|guide| {
-        Ok(NamedText { name: format!("splat-{}.7", guide.topic), text: guide.manual() })
-    });
+    let guides = GUIDES.map(|guide| Ok((format!("splat-{}.7", guide.topic), guide.manual())));
     pages.into_iter().map(page).chain(guides).collect()
 }
 
@@ -110,5 +105,5 @@ fn page(command: clap::Command) -> anyhow::Result<NamedText> {
     let mut text = Vec::new();
     page.render(&mut text)?;
     let text = String::from_utf8(text).context("the manual page is not UTF-8")?;
-    Ok(NamedText { name: page.get_filename(), text })
+    Ok((page.get_filename(), text))
 }

@@ -3,8 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum as _;
-
 use super::cfg_args::{self, CFG_ARGS, ConfigText, KeptFilter, RecordedOptions};
 use super::exit::{DataError, UsageError};
 use super::file_kind::{check_checkpoint, check_coarse_model, with_ply};
@@ -12,7 +10,7 @@ use super::folder;
 use super::held_out::HeldOut;
 use super::output::shell_word;
 use crate::config::{
-    Config, SceneOptions, SugarOptions, changes_run, follows_iterations, nearest_preset,
+    Config, SceneOptions, SugarOptions, changes_run, follows_iterations, nearest_preset, value_name,
 };
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 
@@ -173,14 +171,11 @@ pub(super) fn warn_of_other_preset(before: &Config, preset: Option<&str>) {
 
 /// Rejects a change of the primitive between the checkpoint and now.
 pub(super) fn keep_primitive(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
-    let name = |config: &Config| {
-        let value = config.optimize.primitive.to_possible_value();
-        value.map_or_else(String::new, |value| value.get_name().to_owned())
-    };
-    let (before, now) = (name(before), name(now));
+    let (before, now) = (before.optimize.primitive, now.optimize.primitive);
     if before == now {
         return Ok(());
     }
+    let (before, now) = (value_name(&before), value_name(&now));
     Err(UsageError(format!(
         "{}: the run trains {before} and cannot continue with --primitive {now}. To start another run from \
          them, use --init with its point_cloud.ply",

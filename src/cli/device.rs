@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use clap::builder::PossibleValue;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, ValueEnum};
+use clap::ArgMatches;
 use serde::Serialize;
 
 use super::exit::DoesNotFit;
-use super::host_limit;
 use super::parser::is_typed;
 use crate::backend::cpu::Cpu;
 use crate::backend::nvidia::User;
 use crate::backend::{Device, DeviceError, Inputs, MemoryKind, Peaks, TrainDevice, gpu};
-use crate::config::{Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve};
+use crate::config::{
+    Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve, value_name,
+};
 use crate::memory::plan::{Forecast, PlannedCoarse, PlannedRow, PlannedStage, ViewGrowth};
 use crate::memory::{Bytes, Rung};
 use crate::train::forecast;
@@ -96,18 +95,14 @@ impl DeviceOptions {
 
     /// True if the options choose a GPU.
     pub(super) fn is_gpu(&self) -> bool {
-        match self.device {
-            DeviceChoice::Cpu => false,
-            DeviceChoice::Cuda => true,
-            DeviceChoice::Auto => gpu::is_present(),
-        }
+        !self.device.is_cpu(gpu::is_present)
     }
 
     /// Returns the options of a command that reads an earlier run's configuration. Only typed options without effect
     /// are reported.
     pub(super) fn of_earlier(config: &Config, matches: &ArgMatches) -> Self {
-        let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-        let typed = matches.ids().map(|id| id.as_str().to_owned()).filter(|id| is_typed(id));
+        let typed = matches.ids().map(|id| id.as_str().to_owned());
+        let typed = typed.filter(|id| is_typed(matches, id));
         Self { typed: Some(typed.collect()), ..Self::of(config) }
     }
 
@@ -116,12 +111,11 @@ impl DeviceOptions {
     pub(super) fn of_surface(config: &Config, matches: &ArgMatches) -> Self {
         let earlier = Self::of_earlier(config, matches);
         let mut this = Self { target: None, coarse: None, inputs: Inputs::NONE, ..earlier };
-        let (idle, kept) = this.memory.give_up.iter().copied().partition(Self::is_of_training);
-        this.memory.give_up = kept;
-        let idle: Vec<Rung> = idle;
+        let give_up = &mut this.memory.give_up;
+        let idle = give_up.extract_if(.., |it| matches!(it, Rung::Births | Rung::Neighbours));
+        let idle: Vec<Rung> = idle.collect();
         if is_typed(matches, "give_up") && !idle.is_empty() {
-            let names: Vec<_> = idle.iter().filter_map(ValueEnum::to_possible_value).collect();
-            let names: Vec<&str> = names.iter().map(PossibleValue::get_name).collect();
+            let names: Vec<String> = idle.iter().map(value_name).collect();
             tracing::warn!(
                 "--give-up {} has no effect here: it is about what splat train does with the model",
                 names.join(",")
@@ -129,17 +123,13 @@ impl DeviceOptions {
         }
         this
     }
-
-    fn is_of_training(rung: &Rung) -> bool {
-        matches!(rung, Rung::Births | Rung::Neighbours)
-    }
 }
 
 /// Opens the chosen device and runs the task on it.
 ///
 /// On a machine with an NVIDIA GPU the processor has to be named.
 pub(super) fn on<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    if options.is_gpu() { on_cuda(options, task) } else { on_cpu(options, task) }
+    if options.is_gpu() { on_cuda(options, task) } else { task.run(&mut processor(options)?) }
 }
 
 /// True if the demonstration trains on the processor of a machine whose GPU this program cannot use.
@@ -149,8 +139,7 @@ pub(super) fn demo_lacks_kernels(device: DeviceChoice) -> bool {
 
 /// True if these options run on the processor.
 pub(super) fn is_on_processor(config: &Config) -> bool {
-    let has_gpu = gpu::is_present() && gpu::kernels().is_some();
-    host_limit::is_on_processor(config.run.device, has_gpu)
+    config.run.device.is_cpu(|| gpu::is_present() && gpu::kernels().is_some())
 }
 
 /// Resolves options with the defaults of the device that they choose. Returns the layers adapted to that device.
@@ -161,10 +150,6 @@ pub(super) fn resolve_on_device(layers: Layers<'_>) -> Result<(Config, Layers<'_
     }
     let layers = Layers { on_processor: true, ..layers };
     Ok((resolve(layers)?, layers))
-}
-
-fn on_cpu<T: Task>(options: &DeviceOptions, task: T) -> anyhow::Result<T::Output> {
-    task.run(&mut processor(options)?)
 }
 
 /// Opens the processor with these options.

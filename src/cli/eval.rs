@@ -20,7 +20,7 @@ use super::exit::{DataError, UsageError};
 use super::folder;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print_report, shell_word};
-use super::scene::{ModelArgs, Opened, TriangleSamples, none_to_compare};
+use super::scene::{ModelArgs, Opened, TriangleSamples, none_to_compare, open_at};
 use crate::backend::cpu::measure;
 use crate::backend::{TrainDevice, camera_of};
 use crate::config::MetricSet;
@@ -433,7 +433,7 @@ fn measure_geometry(
     let mesh = read_mesh(&mesh_path)?;
     let mut truth = read_mesh(truth_path)?;
     convert_mesh(&mut truth, &frame_of_file(truth_path)?, &frame);
-    let scene = model.read_scene(&frame, matches)?;
+    let scene = open_at(&mut model.configure(matches)?.0, &frame)?;
     let train_cameras: Vec<Camera> =
         scene.train.iter().map(|&index| camera_of(&scene.views[index])).collect();
     tracing::info!(

@@ -278,6 +278,7 @@ impl Exit {
             | DeviceError::NoGpu { .. }
             | DeviceError::NoCode { .. }
             | DeviceError::Exchange(_)
+            | DeviceError::RankDevice { .. }
             | DeviceError::Driver { .. } => Self::Device,
             DeviceError::Refused(_)
             | DeviceError::OutOfMemory { .. }
@@ -300,15 +301,14 @@ impl Exit {
             | DeviceError::StaleCandidates { .. }
             | DeviceError::StaleSelection
             | DeviceError::UnsuitedEdit
-            | DeviceError::StaleNeighbours { .. } => Self::Error,
-            DeviceError::NotFinite { .. }
+            | DeviceError::StaleNeighbours { .. }
+            | DeviceError::NotFinite { .. }
             | DeviceError::OfRank { .. }
             | DeviceError::LossNotFinite { .. }
             | DeviceError::TooManyViews { .. }
             | DeviceError::TooSmallForLpips { .. }
             | DeviceError::TargetSize { .. }
             | DeviceError::Unsupported { .. } => Self::Error,
-            DeviceError::RankDevice { .. } => Self::Device,
             DeviceError::OtherScene { .. } => Self::Data,
             DeviceError::Fusion(error) => Self::of_fusion(error),
         }

@@ -17,7 +17,9 @@ use splat_formats::{
 };
 
 pub(super) use self::args::ExportArgs;
-use self::args::{CutOptions, ExportFormat, FilePlacement, SogArgs, SpzArgs, VertexColors};
+use self::args::{
+    CutOptions, ExportFormat, FilePlacement, SCENE_UP, SogArgs, SpzArgs, VertexColors,
+};
 use self::fit::{Refit, SogExport};
 use super::check::{check, warn};
 use super::crop::CropOptions;
@@ -52,8 +54,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
         warn_of_idle(None, matches);
-        let source = triangles::MeshSource { from: &from, iteration };
-        return triangles::run(args, &named, &source, &target(args)?, matches);
+        return triangles::run(args, &named, &from, iteration, &target(args)?, matches);
     }
     let mut format = splat_format(args, named)?;
     warn_of_idle(Some(&format), matches);
@@ -207,7 +208,7 @@ fn check_output(args: &ExportArgs, format: &ExportFormat) -> Result<(), UsageErr
             ),
         ),
         (
-            turns.is_some() && args.place.is_turned_up(),
+            turns.is_some() && args.place.up() != SCENE_UP,
             format!("--up would turn the scene twice: {}. Leave it out", turns.unwrap_or_default()),
         ),
     ])

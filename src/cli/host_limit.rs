@@ -1,19 +1,16 @@
 //! Check of `--host-limit`: memory of a command, and the memory left for photographs.
 
 use super::exit::DoesNotFit;
-use crate::backend::cpu::{Cpu, CpuWork, WorkKind};
-use crate::backend::{DeviceError, Statistics};
-use crate::config::{Config, DeviceChoice, MetricSet, Offload};
+use crate::backend::DeviceError;
+use crate::backend::cpu::{CpuWork, WorkKind};
+use crate::config::{Config, MetricSet, Offload};
 use crate::dataset::{Dataset, ImageSource, bytes_to_decode};
 use crate::layout::GAUSSIANS;
 use crate::memory::plan::{
     ModelSize, OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize, largest_that_fits,
 };
-use crate::memory::{
-    Bytes, Limit, Rung, host_memory, keep_little_freed_memory, release_freed_memory,
-};
+use crate::memory::{Bytes, Rung, host_memory, keep_little_freed_memory, release_freed_memory};
 use crate::perceptual::{LayerSizes, LpipsWeights};
-use crate::train::strategy::Strategy;
 use crate::train::terms::ViewExtras;
 use crate::train::{TrainError, forecast};
 
@@ -52,7 +49,7 @@ const GAUSSIAN_ROWS: [&str; 6] = [
 const SAVED_ROWS: &str = "rows on their way to a file";
 
 /// Rows in addition to those of the model's stages.
-const AT_START: &str = "Gaussians at the start";
+pub(super) const AT_START: &str = "Gaussians at the start";
 
 const LARGEST_PHOTOGRAPH: &str = "the largest photograph and its copies";
 
@@ -70,16 +67,12 @@ const DECODING: &str = "decoding photographs";
 
 /// Memory check of a command on the host, before its photographs are opened.
 pub(super) struct HostRun<'a> {
-    limit: Limit,
     /// Limit on this machine.
     bytes: Bytes,
+    config: &'a Config,
     dataset: &'a Dataset,
     /// Memory that the program holds now.
     program: Bytes,
-    /// Value of `--resolution`.
-    resolution: i32,
-    /// True if the initial Gaussians come from points, so that `--max-points` reduces them.
-    starts_from_points: bool,
 }
 
 /// Model on the processor at the start of a command.
@@ -108,37 +101,23 @@ pub(super) struct HostRoom {
 
 impl<'a> HostRun<'a> {
     /// Prepares the check, or returns `None` if the system does not tell its memory.
-    pub(super) fn new(config: &Config, dataset: &'a Dataset) -> Option<Self> {
+    pub(super) fn new(config: &'a Config, dataset: &'a Dataset) -> Option<Self> {
         // Freed memory of the start would count as used.
         release_freed_memory();
         let host = host_memory()?;
-        let limit = config.memory.host_limit;
-        Some(Self {
-            limit,
-            bytes: limit.on(host.total),
-            dataset,
-            program: host.resident,
-            resolution: config.scene.resolution,
-            starts_from_points: config.optimize.init.is_none(),
-        })
+        let (bytes, program) = (config.memory.host_limit.on(host.total), host.resident);
+        Some(Self { bytes, config, dataset, program })
     }
 
-    /// Checks a command whose model is on a GPU. `gaussians`: bytes of Gaussians that the host creates.
+    /// Checks a command whose model is on a GPU while the host holds this row. The offloaded tables of `now` Gaussians
+    /// may grow to those of `most`.
     pub(super) fn on_gpu(
         &self,
-        gaussians: Bytes,
-        offloaded: Offloaded,
-    ) -> Result<HostRoom, DoesNotFit> {
-        self.beside_gpu(PlannedRow { label: AT_START, bytes: gaussians }, offloaded)
-    }
-
-    /// Checks a command whose model is on a GPU while the host holds this row.
-    pub(super) fn beside_gpu(
-        &self,
         row: PlannedRow,
-        offloaded: Offloaded,
+        now: u64,
+        most: u64,
     ) -> Result<HostRoom, DoesNotFit> {
-        let Offloaded { now, most } = offloaded;
+        let [now, most] = [now, most].map(|gaussians| offloaded_bytes(self.config, gaussians));
         let stage = PlannedStage { name: START, rows: vec![row], total: row.bytes };
         let tables = PlannedRow { label: OFFLOADED, bytes: now };
         let decoding = with_row(self.decoding(&stage), tables);
@@ -225,7 +204,9 @@ impl<'a> HostRun<'a> {
         if self.total(stage, beside) <= self.bytes {
             return Ok(());
         }
-        Err(self.refusal(stage, beside, made > 0 && self.starts_from_points))
+        // `--max-points` reduces only Gaussians that come from points.
+        let of_points = made > 0 && self.config.optimize.init.is_none();
+        Err(self.refusal(stage, beside, of_points))
     }
 
     /// Returns the memory of a stage. Each row is rounded up to whole MiB.
@@ -259,7 +240,7 @@ impl<'a> HostRun<'a> {
         DoesNotFit(format!(
             "--host-limit {} ({:.0} MiB) cannot be kept. {} takes most:\n{table}{:>10.0} MiB  in all\n\
              Give {:.0}MiB or more{remedy}",
-            self.limit,
+            self.config.memory.host_limit,
             self.bytes.mib(),
             capitalised(stage.name),
             total.mib(),
@@ -291,7 +272,7 @@ impl<'a> HostRun<'a> {
             OFFLOADED => Some("--offload none".to_owned()),
             BOUND_MESH => Some("a mesh with fewer vertices (--vertices)".to_owned()),
             // The rest depends on the resolution.
-            _ => match self.resolution {
+            _ => match self.config.scene.resolution {
                 1 | -1 => Some("a smaller --resolution (-r 2, 4 or 8)".to_owned()),
                 2 => Some("a smaller --resolution (-r 4 or 8)".to_owned()),
                 4 => Some("a smaller --resolution (-r 8)".to_owned()),
@@ -310,12 +291,7 @@ pub(super) fn largest_to_decode(dataset: &Dataset) -> Bytes {
 }
 
 /// Returns the work of a training on the processor that starts from `gaussians`. The host creates `start` of them.
-pub(super) fn training(
-    config: &Config,
-    strategy: &dyn Strategy<Cpu<f32>>,
-    gaussians: u64,
-    start: u64,
-) -> CpuWork {
+pub(super) fn training(config: &Config, dataset: &Dataset, gaussians: u64, start: u64) -> CpuWork {
     let coarse = forecast::coarse(config);
     let inputs = forecast::inputs(config, ViewExtras::intended(config));
     let kind = WorkKind::Trained {
@@ -326,10 +302,7 @@ pub(super) fn training(
         distortion: inputs.inverse_squares,
         neighbours: coarse.map_or(0, |coarse| u64::from(coarse.neighbours)),
     };
-    let optional = OptionalColumns {
-        filter_3d: config.optimize.filter_3d,
-        absolute_norm_sums: strategy.observes(1) == Some(Statistics::Both),
-    };
+    let optional = forecast::optional_columns(config, dataset);
     CpuWork { kind, optional, ..showing(config, gaussians) }
 }
 
@@ -344,30 +317,6 @@ pub(super) fn showing(config: &Config, gaussians: u64) -> CpuWork {
         kind: WorkKind::Shown,
         with_reference: config.output.metrics == MetricSet::Reference,
         threads: rayon::current_num_threads() as u64,
-    }
-}
-
-/// Estimates the number of Gaussians that a run grows to from `now`.
-pub(super) fn grown(
-    config: &Config,
-    strategy: &dyn Strategy<Cpu<f32>>,
-    dataset: &Dataset,
-    now: u64,
-) -> u64 {
-    let guess = forecast::guessed_gaussians(dataset.points.positions.len() as u64);
-    if forecast::has_rounds(config, strategy) {
-        config.densify.max_points.unwrap_or(guess).max(now)
-    } else {
-        now
-    }
-}
-
-/// True if the model will be on the processor.
-pub(super) fn is_on_processor(device: DeviceChoice, has_gpu: bool) -> bool {
-    match device {
-        DeviceChoice::Cpu => true,
-        DeviceChoice::Cuda => false,
-        DeviceChoice::Auto => !has_gpu,
     }
 }
 
@@ -431,31 +380,17 @@ pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
     }
 }
 
-/// Host memory of a GPU model's offloaded tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Offloaded {
-    /// Size now.
-    pub(super) now: Bytes,
-    /// Size after growth.
-    pub(super) most: Bytes,
+/// Returns the host memory of a GPU model's offloaded tables.
+fn offloaded_bytes(config: &Config, gaussians: u64) -> Bytes {
+    let model = planned_model(config, config.optimize.sh_degree, gaussians);
+    Bytes(model.host_tables().map(|(_, bytes)| bytes).sum())
 }
 
-impl Offloaded {
-    /// Returns the sizes of a model that does not grow.
-    pub(super) fn of(config: &Config, gaussians: u64) -> Self {
-        Self::growing(config, gaussians, gaussians)
-    }
-
-    /// Returns the sizes of a model that may grow.
-    pub(super) fn growing(config: &Config, now: u64, most: u64) -> Self {
-        let (storage, optional) = (config.memory.storage_on_gpu(), OptionalColumns::NONE);
-        let (schema, sh_degree) = (&GAUSSIANS, config.optimize.sh_degree);
-        let bytes = |gaussians| {
-            let size = ModelSize { gaussians, schema, sh_degree, storage, optional };
-            Bytes(size.host_tables().map(|(_, bytes)| bytes).sum())
-        };
-        Self { now: bytes(now), most: bytes(most) }
-    }
+/// Returns the size of a model on a GPU that is only drawn.
+pub(super) fn planned_model(config: &Config, sh_degree: u32, gaussians: u64) -> ModelSize {
+    let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
+    let storage = config.memory.storage_on_gpu();
+    ModelSize { gaussians, schema, sh_degree, storage, optional }
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, ValueEnum as _};
+use clap::ArgMatches;
 
 use super::cfg_args::ConfigText;
 use super::check::check;
@@ -23,7 +22,7 @@ use super::scene::{absolute, named_or_here};
 use super::train_args::TrainArgs;
 use crate::config::{
     Config, ConfigLayer, Layers, OptimizeOptions, PrimitiveName, StrategyName, SugarSchedule,
-    Typed, resolve,
+    Typed, resolve, value_name,
 };
 use crate::dataset::{Dataset, PointCloud, read_test_list};
 use crate::export::read_ply_primitive;
@@ -53,12 +52,11 @@ impl Intent {
     /// With several ranks, the default batch has one view per rank.
     pub(super) fn make(args: &TrainArgs, matches: &ArgMatches, ranks: u32) -> anyhow::Result<Self> {
         let given = Layers {
-            base: None,
             is_new: true,
-            on_processor: false,
             preset: args.preset.named(),
             file: args.config.as_deref(),
             typed: Some(Typed { flags: &args.options, matches }),
+            ..Layers::default()
         };
         let demo = args.demo.then(|| resolve(given)).transpose()?;
         let lowest = base_text(demo.as_ref(), ranks);
@@ -81,14 +79,22 @@ impl Intent {
             let (origin, text) = (path.display().to_string(), checkpoint.about.config.to_toml()?);
             let base = Some(ConfigLayer { origin: &origin, text: &text });
             let before = &checkpoint.about.config;
-            if matches.value_source("primitive") == Some(ValueSource::CommandLine) {
+            if is_typed(matches, "primitive") {
                 // Check this before values that go with one primitive are checked against the other.
                 keep_primitive(path, before, &config)?;
             }
             config = resolve(Layers { base, is_new: false, ..layers })?;
             read_test_list(&mut config.scene)?;
             keep_primitive(path, before, &config)?;
-            keep_filter(path, before, &config)?;
+            // Gaussians trained with the filter are too small and too opaque without it.
+            check([(
+                before.optimize.filter_3d && !config.optimize.filter_3d,
+                format!(
+                    "{}: the run was trained with --filter-3d and cannot continue without it. To start from its \
+                     Gaussians as they are drawn, use --init with its point_cloud.ply",
+                    path.display()
+                ),
+            )])?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
             warn_of_other_preset(before, layers.preset);
@@ -252,7 +258,7 @@ fn keep_origin(before: &Config, config: &mut Config, matches: &ArgMatches) {
         config.optimize.iterations = before.optimize.iterations;
         config.optimize.init.clone_from(&before.optimize.init);
     }
-    if matches.value_source("checkpoint_path") == Some(ValueSource::CommandLine)
+    if is_typed(matches, "checkpoint_path")
         && config.sugar.checkpoint_path.as_deref().map(absolute) != before.sugar.checkpoint_path
     {
         tracing::warn!("-c has no effect on a resumed run: it continues from its checkpoint");
@@ -301,18 +307,6 @@ fn keep_start(path: &Path, about: &Checkpoint, now: &Config) -> Result<(), Usage
     Err(UsageError(format!(
         "{path}: iteration {iteration} belongs to the {stage} stage of this run, but with these \
          options it would not: {remedy}"
-    )))
-}
-
-/// Rejects a lost 3D filter, because Gaussians trained with it are too small and too opaque without it.
-fn keep_filter(path: &Path, before: &Config, now: &Config) -> Result<(), UsageError> {
-    if now.optimize.filter_3d || !before.optimize.filter_3d {
-        return Ok(());
-    }
-    Err(UsageError(format!(
-        "{}: the run was trained with --filter-3d and cannot continue without it. To start from its \
-         Gaussians as they are drawn, use --init with its point_cloud.ply",
-        path.display()
     )))
 }
 
@@ -466,8 +460,7 @@ pub(super) fn tell_budget(config: &Config) {
     else {
         return;
     };
-    let strategy = config.densify.strategy.to_possible_value();
-    let strategy = strategy.as_ref().map_or("", |strategy| strategy.get_name());
+    let strategy = value_name(&config.densify.strategy);
     let most =
         config.densify.max_points.map_or(String::new(), |most| format!(", up to {most} Gaussians"));
     let passes = if max_passes > 0 {

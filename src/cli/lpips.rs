@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ArgMatches;
-use clap::parser::ValueSource;
 
 use super::exit::UsageError;
+use super::parser::is_typed;
 use crate::config::MetricSet;
 use crate::perceptual::{
     LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
@@ -38,8 +38,7 @@ pub(super) enum LpipsDemand {
 impl LpipsDemand {
     /// Returns the demand of `--enable-lpips`, typed or from a configuration file.
     pub(super) fn of(enabled: bool, matches: &ArgMatches) -> Self {
-        let is_typed = matches.value_source("enable_lpips") == Some(ValueSource::CommandLine);
-        match (enabled, is_typed) {
+        match (enabled, is_typed(matches, "enable_lpips")) {
             (true, _) => Self::Required,
             (false, true) => Self::Never,
             (false, false) => Self::IfPossible,

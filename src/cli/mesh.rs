@@ -11,7 +11,7 @@ use splat_mesh::MeshReport;
 use super::check::{check, warn, warn_of_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DoesNotFit, UsageError};
-use super::host_limit::SURFACE_MAPS;
+use super::host_limit::{SURFACE_MAPS, planned_model};
 use super::output::print_paths;
 use super::parser::{command_of, is_typed};
 use super::scene::{ModelArgs, Opened, ReadModel};
@@ -20,10 +20,7 @@ use crate::backend::{Compensation, Device, RenderSettings, TrainDevice};
 use crate::config::{Config, PrimitiveName};
 use crate::dataset::Frame;
 use crate::files::{WorkFolder, check_writable, create_folder, write_text};
-use crate::layout::GAUSSIANS;
-use crate::memory::plan::{
-    CONTEXT, Granule, ModelSize, OptionalColumns, PlannedMeshing, PlannedRow, ViewGrowth,
-};
+use crate::memory::plan::{CONTEXT, Granule, ModelSize, PlannedMeshing, PlannedRow, ViewGrowth};
 use crate::memory::{Bytes, Limit, Rung, host_memory};
 use crate::mesh::{
     AtlasKind, Consistency, DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork,
@@ -284,13 +281,6 @@ fn detail(options: &MeshOptions) -> String {
         }
         _ => String::new(),
     }
-}
-
-/// Returns the size of a model that is only drawn.
-pub(super) fn planned_model(config: &Config, sh_degree: u32, gaussians: u64) -> ModelSize {
-    let (schema, optional) = (&GAUSSIANS, OptionalColumns::NONE);
-    let storage = config.memory.storage_on_gpu();
-    ModelSize { gaussians, schema, sh_degree, storage, optional }
 }
 
 /// Returns the GPU memory plan of drawing a model for its mesh.

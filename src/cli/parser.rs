@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Id};
 
 use super::output::shell_word;
+pub(super) use crate::config::is_typed;
 use crate::config::{Config, parse_switch};
 
 /// Commands whose option defaults come from the model's configuration.
@@ -108,12 +108,6 @@ pub(super) fn parse<A: Args>(
 ) -> Result<(A, ArgMatches), clap::Error> {
     let matches = command_of::<A>(name).try_get_matches_from(line)?;
     Ok((A::from_arg_matches(&matches)?, matches))
-}
-
-/// True if the command has the option `id` and it was typed.
-pub(super) fn is_typed(matches: &ArgMatches, id: &str) -> bool {
-    matches.try_contains_id(id).is_ok()
-        && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// Turns a switch into an option with a value after `=`. A word after a space may be a model folder.

@@ -7,33 +7,30 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args};
 
 use self::report::{
-    Budget, PlanReport, PlannedGaussians, PlannedGpus, PlannedHost, PlannedScene, SurfaceOptions,
-    within_threshold,
+    Budget, PlanReport, PlannedGaussians, PlannedGpus, PlannedHost, PlannedScene, within_threshold,
 };
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
-use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, training};
+use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, training};
 use super::intent::tell_usual;
 use super::output::print_report;
 use super::refine::BoundOptions;
 use super::scene::{named_or_here, open_to_train};
-use super::settle::{OF_PIXELS, settle};
+use super::settle::{LimitSource, PointLimit};
 use super::start::{Start, read_model_file};
 use super::train_args::PresetArgs;
-use crate::backend::cpu::Cpu;
+use crate::backend::Footprint;
 use crate::backend::cuda::dry_run;
-use crate::backend::{Footprint, Statistics};
 use crate::config::{Config, DeviceChoice, Layers, MemoryOptions, PrimitiveName, Typed, resolve};
 use crate::dataset::{Dataset, Frame};
 use crate::export::{PlyModel, frame_of_file};
 use crate::layout::{GAUSSIANS, TRIANGLES};
 use crate::memory::plan::{
-    self, Granule, ModelSize, OptionalColumns, PlannedRun, Storage, ViewGrowth, nccl, nccl_blocks,
+    self, Granule, ModelSize, PlannedRow, PlannedRun, Storage, ViewGrowth, nccl, nccl_blocks,
 };
 use crate::memory::{Bytes, Limit, Rung};
 use crate::mesh::MeshOptions;
 use crate::train::schedule::view_divisor;
-use crate::train::strategy::Strategy;
 use crate::train::{forecast, render_footprint};
 
 /// Arguments of `splat plan`.
@@ -96,12 +93,11 @@ pub(super) struct PlanArgs {
 /// Prints the plan. A plan that does not fit is an error that is returned after printing.
 pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let layers = Layers {
-        base: None,
         is_new: true,
-        on_processor: false,
         preset: args.preset.named(),
         file: args.config.as_deref(),
         typed: Some(Typed { flags: &args.options, matches }),
+        ..Layers::default()
     };
     let mut config = resolve(layers)?;
     let usual = layers.usual_preset()?;
@@ -118,17 +114,10 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let budget = budget(&config)?;
     let dataset = open_to_train(&config)?;
     let start = Start::of(&dataset, &config)?;
-    let goal = settle(&mut config, &dataset, start.len() as u64);
+    let limit = PointLimit::settle(&mut config, &dataset, start.len() as u64);
     tell_usual(usual);
-    let mut report = report(args, &config, &dataset, &start, goal, budget)?;
-    let of_surface = SurfaceOptions {
-        mesh: &args.mesh,
-        bound: &args.bound,
-        skip_refinement: args.skip_refinement,
-        context: args.context,
-    };
-    report.sugar = report::surface_stages(&of_surface, matches, &config, &dataset, &report)?;
-    let on_host = check_host(&config, &dataset, &start, args.gaussians, report.gaussians.count)?;
+    let mut report = report(args, matches, &config, &dataset, &start, limit, budget)?;
+    let on_host = check_host(&config, &dataset, &start, args.gaussians, report.gaussians.count);
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
         limit: config.memory.host_limit.to_string(),
         needed: found.as_ref().ok().map(|room| room.needed),
@@ -156,26 +145,25 @@ fn check_host(
     start: &Start<'_>,
     typed: Option<u64>,
     most: u64,
-) -> anyhow::Result<Option<Result<HostRoom, DoesNotFit>>> {
+) -> Option<Result<HostRoom, DoesNotFit>> {
     let on_processor = config.run.device == DeviceChoice::Cpu;
     if !on_processor && config.memory.host_limit == MemoryOptions::default().host_limit {
-        return Ok(None);
+        return None;
     }
-    let Some(run) = HostRun::new(config, dataset) else { return Ok(None) };
+    let run = HostRun::new(config, dataset)?;
     let count = start.len() as u64;
     if !on_processor {
         let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
-        let offloaded = Offloaded::of(config, most);
-        return Ok(Some(run.on_gpu(Bytes(count * parameters), offloaded)));
+        let row = PlannedRow { label: AT_START, bytes: Bytes(count * parameters) };
+        return Some(run.on_gpu(row, most, most));
     }
-    let strategy = forecast::strategy(config, dataset);
-    Ok(Some(run.on_processor(&OnProcessor {
-        work: training(config, &*strategy, typed.unwrap_or(count), count),
+    Some(run.on_processor(&OnProcessor {
+        work: training(config, dataset, typed.unwrap_or(count), count),
         most,
         count_seen: &|| forecast::seen_of_points(dataset, &start.points().positions),
         lpips: None,
         beside: None,
-    })))
+    }))
 }
 
 /// Returns the budget of `--vram-limit`, or `None` without it, because a plan inspects no card.
@@ -195,15 +183,15 @@ fn budget(config: &Config) -> Result<Option<Budget>, UsageError> {
 
 fn report(
     args: &PlanArgs,
+    matches: &ArgMatches,
     config: &Config,
     dataset: &Dataset,
     start: &Start<'_>,
-    goal: Option<u64>,
+    limit: PointLimit,
     budget: Option<Budget>,
 ) -> anyhow::Result<PlanReport> {
     let points = start.points();
     let start = points.positions.len() as u64;
-    let strategy = forecast::strategy(config, dataset);
     let model = args.model.as_deref().map(|path| read_model(path, &dataset.frame)).transpose()?;
     let seen = match &model {
         Some(PlyModel { gaussians, primitive, .. }) => {
@@ -216,7 +204,7 @@ fn report(
         None => forecast::seen_of_points(dataset, &points.positions),
     };
     let found = model.as_ref().map(|model| model.gaussians.len());
-    let gaussians = gaussians(args, config, &*strategy, start, found, goal);
+    let gaussians = gaussians(args, config, start, found, limit);
     let run = PlannedRun {
         model: ModelSize {
             gaussians: gaussians.count,
@@ -226,10 +214,7 @@ fn report(
             },
             sh_degree: config.optimize.sh_degree,
             storage: config.memory.storage_on_gpu(),
-            optional: OptionalColumns {
-                filter_3d: config.optimize.filter_3d,
-                absolute_norm_sums: strategy.observes(1) == Some(Statistics::Both),
-            },
+            optional: forecast::optional_columns(config, dataset),
         },
         start: start.min(gaussians.count),
         seen,
@@ -241,7 +226,7 @@ fn report(
         births: None,
         coarse: forecast::coarse(config),
         batch_views: config.optimize.batch_views,
-        rounds: strategy.shape(),
+        rounds: forecast::strategy(config, dataset).shape(),
         target: config.densify.target_gaussians,
         bands: config.memory.give_up.contains(&Rung::Bands),
         // Growth may be refused first if the fallbacks include it.
@@ -251,48 +236,54 @@ fn report(
         granule: Granule::default(),
         dry_run,
     };
-    let of_nccl = nccl(args.gpus, nccl_blocks(budget.map_or(Bytes(u64::MAX), |of| of.bytes)));
-    let on_each = share_of_gpu(args.gpus, of_nccl, &run)?;
-    let [width, height] = seen.px;
-    let scene = PlannedScene {
-        path: dataset.root.clone(),
-        train_views: dataset.train.len(),
-        test_views: dataset.test.len(),
-        largest_px: [width, height],
-    };
-    let mut report = PlanReport::new(scene, gaussians, &on_each, budget);
-    if args.gpus > 1 {
-        // The largest view counts all Gaussians, not one GPU's share.
-        report.gpus = Some(PlannedGpus { count: args.gpus, nccl: of_nccl });
-        report.view = seen.of(report.gaussians.count);
+    if args.gpus > 1 && !run.can_be_shared() {
+        anyhow::bail!(UsageError(format!(
+            "--gpus {}: several GPUs train Gaussians alone, without --regularize, --appearance, surfels and \
+             triangles. Leave these out, or --gpus",
+            args.gpus
+        )));
     }
-    report.seen = Some(seen);
-    report.counted = model.is_some();
-    report.largest = report::largest(&run, args.gpus, budget, config.memory.vram_threshold)?;
-    if config.optimize.primitive == PrimitiveName::Triangles {
-        report.vertex_budgets = report::vertex_budgets(&run);
-    }
-    report.host = report::host(&run, config, &forecast::full_size(dataset));
-    if let Some(budget) = budget.filter(|_| report.fits == Some(false)) {
-        let smaller = smaller_scenes(config, seen)?;
-        report.remedies = report::remedies(&run, args.gpus, budget.bytes, &smaller);
-        report.training_ends_with = with_fallbacks(&config.memory.give_up, &run)
-            .and_then(|run| run.largest_shared(args.gpus, budget.bytes))
+    let bytes = budget.map(|of| of.bytes);
+    let nccl = nccl(args.gpus, nccl_blocks(bytes.unwrap_or(Bytes(u64::MAX))));
+    let on_each = run.of_rank(args.gpus, nccl);
+    let forecast = on_each.forecast(bytes);
+    let fits = report::fits(budget, &forecast);
+    let largest = report::largest(&run, args.gpus, budget, config.memory.vram_threshold)?;
+    let (mut remedies, mut training_ends_with) = (Vec::new(), None);
+    if let Some(bytes) = bytes.filter(|_| fits == Some(false)) {
+        remedies = report::remedies(&run, args.gpus, bytes, &smaller_scenes(config, seen)?);
+        training_ends_with = with_fallbacks(&config.memory.give_up, &run)
+            .and_then(|run| run.largest_shared(args.gpus, bytes))
             // The initial Gaussians exist before growth can be refused.
             .filter(|&most| most >= start);
     }
-    Ok(report)
-}
-
-/// Returns the share of one GPU.
-fn share_of_gpu(gpus: u32, nccl: Bytes, run: &PlannedRun) -> Result<PlannedRun, UsageError> {
-    if gpus > 1 && !run.can_be_shared() {
-        return Err(UsageError(format!(
-            "--gpus {gpus}: several GPUs train Gaussians alone, without --regularize, --appearance, surfels and \
-             triangles. Leave these out, or --gpus"
-        )));
-    }
-    Ok(run.of_rank(gpus, nccl))
+    let count = gaussians.count;
+    let has_triangles = config.optimize.primitive == PrimitiveName::Triangles;
+    Ok(PlanReport {
+        scene: PlannedScene {
+            path: dataset.root.clone(),
+            train_views: dataset.train.len(),
+            test_views: dataset.test.len(),
+            largest_px: seen.px,
+        },
+        gpus: (args.gpus > 1).then_some(PlannedGpus { count: args.gpus, nccl }),
+        sh_degree: run.model.sh_degree,
+        storage: run.model.storage,
+        // The largest view counts all Gaussians, not one GPU's share.
+        view: seen.of(count),
+        counted: model.is_some(),
+        budget,
+        fits,
+        forecast,
+        largest,
+        vertex_budgets: if has_triangles { report::vertex_budgets(&run) } else { Vec::new() },
+        training_ends_with,
+        remedies,
+        host: report::host(&run, config, &forecast::full_size(dataset)),
+        host_limit: None,
+        sugar: report::surface_stages(args, matches, config, dataset, count, seen, budget)?,
+        gaussians,
+    })
 }
 
 /// Returns the run after training's fallbacks, if refusing new Gaussians is one of them.
@@ -306,15 +297,13 @@ fn with_fallbacks(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
     may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
 }
 
-/// Returns the planned number of Gaussians and its source. `of_model`: number in the model of `--model`. `goal`: number
-/// that the scene suggests if the options name none.
+/// Returns the planned number of Gaussians and its source. `of_model`: number in the model of `--model`.
 fn gaussians(
     args: &PlanArgs,
     config: &Config,
-    strategy: &dyn Strategy<Cpu<f32>>,
     start: u64,
     of_model: Option<usize>,
-    goal: Option<u64>,
+    limit: PointLimit,
 ) -> PlannedGaussians {
     let rows = match config.optimize.primitive {
         PrimitiveName::Gaussians => "Gaussians",
@@ -326,14 +315,16 @@ fn gaussians(
         return counted(count, "--gaussians");
     }
     // Without density control the number stays the same.
-    if !forecast::has_rounds(config, strategy) {
+    if !limit.has_rounds {
         return counted(start, "those at the start: there is no round of density control");
     }
-    match (goal, config.densify.max_points, of_model) {
-        (None, Some(count), _) => counted(count, "--max-points"),
-        (_, _, Some(count)) => counted(count as u64, "the model"),
-        (Some(count), _, None) => counted(count, OF_PIXELS),
-        _ => counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start"),
+    match (limit.source, of_model) {
+        (LimitSource::Option, _) => counted(limit.most, "--max-points"),
+        (_, Some(count)) => counted(count as u64, "the model"),
+        (LimitSource::Pixels, None) => counted(limit.most, "by the pixels of the training views"),
+        (LimitSource::Strategy, None) => {
+            counted(forecast::guessed_gaussians(start), "a guess: 17 for each at the start")
+        }
     }
 }
 

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
-use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 
 use super::exit::DataError;
 use super::folder;
 use super::output::{PrintError, print_report, print_to_reader};
+use super::parser::is_typed;
 use crate::files::is_locked;
 use crate::memory::Bytes;
 use crate::telemetry::{BufferPeak, Finding, GpuSummary, Point, Profile, is_plain_wanted};
@@ -49,8 +49,7 @@ pub(super) fn run(args: &ProfileArgs, matches: &ArgMatches) -> anyhow::Result<()
         return follow(&model_path, args.top);
     }
     let profile = read(&model_path)?;
-    let is_typed = matches.value_source("top") == Some(ValueSource::CommandLine);
-    if is_typed && profile.buffers.is_empty() {
+    if is_typed(matches, "top") && profile.buffers.is_empty() {
         tracing::warn!(
             "--top has no effect: {} has no record of the run's buffers. Train on a GPU with \
              --profile-tensors, and they are listed here",
@@ -329,25 +328,19 @@ fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
             Err(_) if is_training => {}
             Err(error) => return Err(error.into()),
             Ok(profile) => {
-                let ends = profile.finished || !is_training;
-                if !screen
-                    .show(&(profile_text(&profile, top) + &end_note(&profile, is_training)))?
-                    || ends
-                {
+                let mut text = profile_text(&profile, top);
+                if !profile.finished && !is_training {
+                    text.push_str(
+                        "\n\nNo program trains in this folder now: there is nothing to follow.",
+                    );
+                }
+                if !screen.show(&text)? || profile.finished || !is_training {
                     return Ok(());
                 }
             }
         }
         sleep(INTERVAL);
     }
-}
-
-/// Returns a note if the run stopped without finishing.
-fn end_note(profile: &Profile, is_training: bool) -> String {
-    if profile.finished || is_training {
-        return String::new();
-    }
-    "\n\nNo program trains in this folder now: there is nothing to follow.".to_owned()
 }
 
 /// Destination of the live profile.

@@ -311,11 +311,6 @@ fn wait_for_news(error: &anyhow::Error) {
     }
 }
 
-/// After an error of a rank that obeys: rank 0 may have been told of it, and ends the run and with it this process.
-fn wait_for_leader() {
-    sleep(LEAD_TIME);
-}
-
 // Rank 0: trains, and has the others do their part.
 
 /// Meets the other ranks, has rank 0 do the work, and lets the others go when it is done.
@@ -364,7 +359,8 @@ pub(super) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     match &done {
         Ok(()) => link.leave(),
         Err(error) => {
-            wait_for_leader();
+            // Rank 0 may have been told of it, and ends the run and with it this process.
+            sleep(LEAD_TIME);
             link.fail(Exit::of(error).code(), &message(error));
         }
     }

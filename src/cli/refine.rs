@@ -12,14 +12,16 @@ use splat_mesh::clean::CleanError;
 use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::read_mesh;
 
-use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings, WrittenMesh};
+use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings};
 use super::check::{warn, warn_of_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DataError, DoesNotFit, OutOfMemory};
 use super::folder;
 use super::folder::TrainedViews;
-use super::host_limit::{BOUND_MESH, HostRoom, OnProcessor, less_host_memory, showing};
-use super::mesh::{exposures, planned_model, room, texture_described, warn_of_idle_texture};
+use super::host_limit::{
+    BOUND_MESH, HostRoom, OnProcessor, less_host_memory, planned_model, showing,
+};
+use super::mesh::{exposures, room, texture_described, warn_of_idle_texture};
 use super::next::interrupted;
 use super::output::{print_paths, shell_word};
 use super::parser::command_of;
@@ -85,12 +87,12 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     ])?;
     model.refuse_seen(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
-    let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration())?;
+    let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration)?;
     let mesh = prepare_mesh(&path, options.vertices, &model)?;
     let settings = RefineSettings::new(&options, &path, &mesh, &model);
     let name = path.file_stem().unwrap_or_default();
     let folder = args.model.model_path.join("refined");
-    let folder = folder.join(format!("iteration_{}", model.iteration())).join(name);
+    let folder = folder.join(format!("iteration_{}", model.iteration)).join(name);
     let rule = BindRule {
         per_triangle: options.per_triangle,
         sh_degree: model.config.optimize.sh_degree,
@@ -243,8 +245,8 @@ impl Task for Refining<'_> {
         let made = MeshFiles { formats: &args.formats, frame: &dataset.frame };
         let written = write_mesh(folder, MESH_NAME, &made, &mesh, texture.as_ref())?;
         files.extend(written.iter().filter_map(|path| path.file_name()).map(PathBuf::from));
-        let written = WrittenMesh { texture: &args.texture, files };
-        record.complete(topology, &start.columns, &state.values, written, began);
+        let after_columns = &state.values;
+        record.complete(topology, &start.columns, after_columns, &args.texture, files, began);
         record.after = after.as_ref().map(Measurement::of);
         record.write(folder)?;
         tracing::info!("{}", record.described());

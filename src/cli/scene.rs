@@ -13,9 +13,7 @@ use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::folder::TrainedViews;
 use super::held_out::{check_unseen, nothing_held_out};
-use super::host_limit::{
-    HostRoom, HostRun, Offloaded, OnProcessor, is_on_processor, largest_to_decode, showing,
-};
+use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, largest_to_decode, showing};
 use super::parser::is_typed;
 use crate::backend::{DeviceError, Footprint, MOST_SAMPLES, TrainDevice, Window, gpu};
 use crate::config::{
@@ -68,7 +66,7 @@ pub(super) struct ReadModel {
     pub(super) gaussians: Gaussians,
     /// Triangles, if the Gaussians are their vertices.
     pub(super) triangles: Option<ShownTriangles>,
-    iteration: u32,
+    pub(super) iteration: u32,
     /// True if the scene options differ from those of the training.
     pub(super) altered: bool,
     /// Scene options of the training.
@@ -99,10 +97,6 @@ impl ReadModel {
         let Some(trained) = &self.trained else { return };
         let Dataset { train, views, .. } = &mut self.dataset;
         train.retain(|&view| trained.contains_stem(views[view].stem()));
-    }
-
-    pub(super) fn iteration(&self) -> u32 {
-        self.iteration
     }
 
     /// Returns the recorded training views, or none without a record.
@@ -144,7 +138,7 @@ impl ReadModel {
 
     /// True if the model will be on the processor.
     pub(super) fn is_on_processor(&self) -> bool {
-        is_on_processor(self.config.run.device, gpu::is_present())
+        self.config.run.device.is_cpu(gpu::is_present)
     }
 
     /// Checks `--host-limit` for a command that does this work on the processor. On a GPU the host only holds
@@ -154,11 +148,8 @@ impl ReadModel {
         match HostRun::new(config, dataset) {
             Some(run) if self.is_on_processor() => run.on_processor(model),
             Some(run) => {
-                let offloaded = Offloaded::of(config, model.most);
-                match model.beside {
-                    Some(row) => run.beside_gpu(row, offloaded),
-                    None => run.on_gpu(Bytes(0), offloaded),
-                }
+                let nothing = PlannedRow { label: AT_START, bytes: Bytes(0) };
+                run.on_gpu(model.beside.unwrap_or(nothing), model.most, model.most)
             }
             None => Ok(HostRoom::default()),
         }
@@ -252,14 +243,12 @@ impl ModelArgs {
         })
     }
 
-    /// Reads only the scene that the configuration or a flag names, in the coordinates of a file.
-    pub(super) fn read_scene(&self, file: &Frame, matches: &ArgMatches) -> anyhow::Result<Dataset> {
-        Ok(open_at(&mut self.configure(matches)?.0, file)?)
-    }
-
     /// Returns the model's configuration with the flags applied, the scene options of its training, and true if the
     /// scene options differ.
-    fn configure(&self, matches: &ArgMatches) -> anyhow::Result<(Config, SceneOptions, bool)> {
+    pub(super) fn configure(
+        &self,
+        matches: &ArgMatches,
+    ) -> anyhow::Result<(Config, SceneOptions, bool)> {
         if self.scene.offset.is_some() || self.scene.unit.is_some() {
             anyhow::bail!(UsageError::new(
                 "--offset, --unit: the coordinates of a trained model are those of its file. Leave them out"
@@ -318,7 +307,7 @@ pub(super) fn named_or_here(scene: &SceneOptions, or_else: &str) -> Result<PathB
 }
 
 /// Reads the scene of a trained model in the coordinates of its file, without depth maps, which are for training.
-fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, DatasetError> {
+pub(super) fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, DatasetError> {
     config.scene.offset = Some(Offset(file.offset));
     config.scene.unit = Some(file.unit);
     let dataset = open_scene(&SceneOptions { depths: None, ..config.scene.clone() })?;
@@ -344,7 +333,7 @@ fn tell_warnings(dataset: &Dataset) {
 
 /// Returns the error of a split without a measurable image.
 pub(super) fn none_to_compare(views: &Views<'_>, split: Split) -> DataError {
-    if views.hides_all(split) {
+    if views.split(split).iter().all(|&index| views.is_hidden(index)) {
         return DataError(format!(
             "the {} views cannot be measured: their masks hide every pixel. {WHITE_COUNTS}",
             split.name()

@@ -1,7 +1,8 @@
 //! Values that follow from the scene: number of Gaussians, background, masks.
 
-use crate::config::{Color, Config, PrimitiveName, RegReach, TrainingBackground};
+use crate::config::{Color, Config, PrimitiveName, RegReach, StrategyName, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
+use crate::train::forecast;
 
 /// Largest number of Gaussians that follows from the photographs.
 const MAX_GAUSSIANS: u64 = 5_000_000;
@@ -21,21 +22,58 @@ const FEW_PIXELS: u64 = 6_000_000;
 /// Largest number of vertices that follows from the photographs.
 pub(super) const MOST_VERTICES: u64 = 4_000_000;
 
-/// Sets `max_points` from the training pixels, if the options leave it open. Returns the value that was set.
-pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Option<u64> {
-    let has_triangles = config.optimize.primitive == PrimitiveName::Triangles;
-    let densify = &mut config.densify;
-    if densify.max_points.is_some() || !(has_triangles || densify.strategy.grows_to_a_number()) {
-        return None;
+/// Smallest limit of adc and gof, for scenes with few pixels.
+const MIN_LIMIT: u64 = 100_000;
+
+/// Largest number of Gaussians or vertices of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PointLimit {
+    pub(super) most: u64,
+    pub(super) source: LimitSource,
+    /// True if the run has a densification step.
+    pub(super) has_rounds: bool,
+}
+
+/// Source of a run's largest number of Gaussians.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LimitSource {
+    /// `--max-points`, also of a preset or an earlier run.
+    Option,
+    /// Training pixels, which give the number that the model grows to.
+    Pixels,
+    /// Strategy, whose models usually stay smaller.
+    Strategy,
+}
+
+impl PointLimit {
+    /// Resolves `--max-points` for a run that starts with `now` Gaussians. The options store a number that follows
+    /// from the training pixels, so that a resumed run keeps it.
+    pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Self {
+        let has_rounds = forecast::has_rounds(config, dataset);
+        let (mut most, source) = largest_number(config, dataset.train_pixels());
+        if source == LimitSource::Pixels {
+            most = most.max(now);
+            config.densify.max_points = Some(most);
+        }
+        Self { most, source, has_rounds }
     }
-    let pixels = dataset.train_pixels();
-    let room = if has_triangles {
-        vertices_for(pixels)
-    } else {
-        gaussians_for(pixels, densify.pixels_per_gaussian)
-    };
-    densify.max_points = Some(room.max(now));
-    densify.max_points
+}
+
+fn largest_number(config: &Config, pixels: u64) -> (u64, LimitSource) {
+    let densify = &config.densify;
+    match (densify.max_points, densify.strategy) {
+        (Some(most), _) => (most, LimitSource::Option),
+        _ if config.optimize.primitive == PrimitiveName::Triangles => {
+            (vertices_for(pixels), LimitSource::Pixels)
+        }
+        (None, StrategyName::Budget | StrategyName::Mcmc) => {
+            (gaussians_for(pixels, densify.pixels_per_gaussian), LimitSource::Pixels)
+        }
+        (None, StrategyName::Adc | StrategyName::Gof) => {
+            let most = (pixels / MIN_PIXELS_PER_GAUSSIAN).clamp(MIN_LIMIT, MAX_GAUSSIANS);
+            (most, LimitSource::Strategy)
+        }
+    }
 }
 
 /// Returns the limit of vertices for this number of training pixels. Large photographs do not limit training.
@@ -132,9 +170,6 @@ fn passes_for(few: u32, views: u32, pixels: u64) -> u32 {
     let allowed = (FEW_IMAGES / u64::from(views)).min(FEW_PIXELS_TRAINED / pixels.max(1));
     few.min(u32::try_from(allowed).unwrap_or(u32::MAX))
 }
-
-/// Source of the number of Gaussians, for messages.
-pub(super) const OF_PIXELS: &str = "by the pixels of the training views";
 
 // Settings that follow from the photographs: training background and reach of the regularization.
 
@@ -280,7 +315,24 @@ mod tests {
     use clap::{Args as _, Command};
 
     use super::*;
-    use crate::config::StrategyName;
+    use crate::config::{ConfigLayer, Layers, resolve};
+
+    #[test]
+    fn the_limit_is_the_options_or_follows_from_pixels_and_strategy() {
+        for (text, pixels, limit) in [
+            ("densify.strategy = \"adc\"", 36_000_000, (900_000, LimitSource::Strategy)),
+            ("densify.strategy = \"gof\"", 400_000, (100_000, LimitSource::Strategy)),
+            ("densify.strategy = \"adc\"", 8_000_000_000, (5_000_000, LimitSource::Strategy)),
+            ("densify.strategy = \"mcmc\"", 400_000, (1_000_000, LimitSource::Option)),
+            ("densify.strategy = \"budget\"", 400_000, (10_000, LimitSource::Pixels)),
+            ("densify.max_points = 12", 36_000_000, (12, LimitSource::Option)),
+            ("optimize.primitive = \"triangles\"", 400_000, (6666, LimitSource::Pixels)),
+        ] {
+            let base = Some(ConfigLayer { origin: "a.toml", text });
+            let config = resolve(Layers { base, ..Layers::default() }).unwrap();
+            assert_eq!(largest_number(&config, pixels), limit, "{text}");
+        }
+    }
 
     #[test]
     fn small_photographs_allow_one_gaussian_per_forty_pixels() {

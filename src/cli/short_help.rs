@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 
 use clap::{Arg, Command};
-use toml::{Table, Value};
+use toml::Value;
 
-use crate::config::{Config, ConfigError, Layers, resolve};
+use crate::config::{Layers, resolve};
 
 /// Group of the short help: heading, and option names with a space between them.
 type Group = (&'static str, &'static str);
@@ -191,45 +191,23 @@ const NEW_RUNS: [&str; 2] = ["train", "plan"];
 
 /// Adds both defaults of an option to the help: the usual preset's and the reference's.
 pub(super) fn with_usual_defaults(command: Command) -> Command {
-    let changed = if NEW_RUNS.contains(&command.get_name()) { changed() } else { Ok(Vec::new()) };
+    if !NEW_RUNS.contains(&command.get_name()) {
+        return command;
+    }
+    let usual = resolve(Layers { is_new: true, ..Layers::default() });
     // The presets are embedded, and tests read them all.
-    let changed = changed.unwrap_or_default();
+    let changed = usual.and_then(|usual| usual.changed()).unwrap_or_default();
     command.mut_args(|arg| {
-        let usual = changed.iter().find(|(key, _)| arg.get_id() == key.as_str());
+        let is_of_arg = |option: &str| {
+            option.split_once('.').is_some_and(|(_section, key)| arg.get_id() == key)
+        };
+        let usual = changed.iter().find(|(option, _)| is_of_arg(option));
         usual.map_or(arg.clone(), |(_, usual)| with_both(arg, usual))
     })
 }
 
-/// Returns the options whose default in a usual run differs from [`Config::default`], with the usual values.
-fn changed() -> Result<Vec<(String, String)>, ConfigError> {
-    let usual = resolve(Layers { is_new: true, ..Layers::default() })?;
-    let [usual, reference] = [usual, Config::default()].map(|config| tables(&config));
-    let reference = reference?;
-    let mut changed = Vec::new();
-    for (section, values) in usual? {
-        for (key, value) in values.as_table().into_iter().flatten() {
-            let other = reference.get(&section).and_then(|section| section.get(key));
-            if other != Some(value) {
-                changed.push((key.clone(), shown(value)));
-            }
-        }
-    }
-    Ok(changed)
-}
-
-fn tables(config: &Config) -> Result<Table, ConfigError> {
-    let text = config.to_toml()?;
-    let read =
-        |source| ConfigError::Syntax { origin: "the presets".to_owned(), source: Box::new(source) };
-    text.parse().map_err(read)
-}
-
-/// Formats a value as a flag takes it.
-fn shown(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn with_both(arg: Arg, usual: &str) -> Arg {
+fn with_both(arg: Arg, usual: &Value) -> Arg {
+    let usual = usual.as_str().map_or_else(|| usual.to_string(), str::to_owned);
     let defaults: Vec<_> =
         arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     let reference = if defaults.is_empty() { "none".to_owned() } else { defaults.join(" ") };

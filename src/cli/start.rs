@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use super::check::check;
 use super::exit::{DataError, UsageError};
 use super::export::read_splats;
 use super::file_kind::check_init;
@@ -131,7 +132,22 @@ fn starting_model<'a>(path: &Path, config: &Config, frame: &Frame) -> anyhow::Re
     }
     check_trainable(path, &model)?;
     model.convert(&frame_of_file(path)?, frame);
-    refuse_unlike(path, primitive, config.optimize.primitive)?;
+    let (shown, is_mesh) = (path.display(), primitive == PrimitiveName::Triangles);
+    let wants_mesh = config.optimize.primitive == PrimitiveName::Triangles;
+    check([
+        (
+            is_mesh && !wants_mesh,
+            format!(
+                "--init {shown}: holds triangles, not Gaussians. Give --primitive triangles, or leave --init out"
+            ),
+        ),
+        (
+            wants_mesh && !is_mesh,
+            format!(
+                "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out to start from the scene's points"
+            ),
+        ),
+    ])?;
     if let Some(cap) = config.densify.max_points.filter(|&cap| cap < model.len() as u64) {
         let rows = if triangles.is_some() { "vertices" } else { "Gaussians" };
         anyhow::bail!(UsageError(format!(
@@ -246,24 +262,6 @@ fn check_trainable(path: &Path, model: &Gaussians) -> Result<(), DataError> {
     Ok(())
 }
 
-/// Returns an error if a file of triangles starts a run of Gaussians, or the reverse.
-fn refuse_unlike(
-    path: &Path,
-    found: PrimitiveName,
-    wanted: PrimitiveName,
-) -> Result<(), UsageError> {
-    let shown = path.display();
-    match (found == PrimitiveName::Triangles, wanted == PrimitiveName::Triangles) {
-        (true, false) => Err(UsageError(format!(
-            "--init {shown}: holds triangles, not Gaussians. Give --primitive triangles, or leave --init out"
-        ))),
-        (false, true) => Err(UsageError(format!(
-            "--init {shown}: holds Gaussians, and --primitive triangles needs triangles. Leave --init out to start from the scene's points"
-        ))),
-        _ => Ok(()),
-    }
-}
-
 /// Largest opacity whose logit is computed for a floor of 0.
 const MAX_OPACITY: f64 = 1.0 - 1e-6;
 
@@ -310,7 +308,17 @@ fn starting_points<'a>(
     }
     let count =
         u32::try_from(cap).map_or(options.init_num_pts, |cap| cap.min(options.init_num_pts));
-    refuse_more_than_memory(count)?;
+    // At most 59 parameters, each with two moments and a gradient. More than the RAM would kill the process without a
+    // message.
+    let needed = Bytes(u64::from(count) * 59 * 4 * 4);
+    if let Some(host) = host_memory().filter(|host| needed > host.total) {
+        return Err(UsageError(format!(
+            "--init-num-pts: {count} Gaussians take {:.0} GiB, and this machine has {:.0} GiB. \
+             Start with fewer",
+            needed.gib(),
+            host.total.gib()
+        )));
+    }
     let (centre, half_side) = match dataset.random_half_side {
         Some(half_side) => (Frame::SCENE.to(&dataset.frame, [0.0; 3]), half_side),
         None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
@@ -319,19 +327,4 @@ fn starting_points<'a>(
         "the scene has no points; {count} random ones within {half_side:.3} of {centre:.3?}"
     );
     Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
-}
-
-/// Returns an error if the Gaussians exceed the RAM, because the process would be killed without a message.
-fn refuse_more_than_memory(count: u32) -> Result<(), UsageError> {
-    // At most 59 parameters, each with two moments and a gradient.
-    let needed = Bytes(u64::from(count) * 59 * 4 * 4);
-    match host_memory() {
-        Some(host) if needed > host.total => Err(UsageError(format!(
-            "--init-num-pts: {count} Gaussians take {:.0} GiB, and this machine has {:.0} GiB. \
-             Start with fewer",
-            needed.gib(),
-            host.total.gib()
-        ))),
-        _ => Ok(()),
-    }
 }

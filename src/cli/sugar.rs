@@ -20,7 +20,7 @@ use super::train_args::TrainArgs;
 use super::{folder, train};
 use crate::config::{
     Config, Layers, MemoryOptions, PrimitiveName, Regularize, RunOptions, SceneOptions,
-    StrategyName, Typed, resolve,
+    StrategyName, Typed, resolve, value_name,
 };
 use crate::export::read_ply_primitive;
 use crate::files::FolderLock;
@@ -410,9 +410,7 @@ fn texture(matches: &ArgMatches) -> Vec<OsString> {
 
 /// Returns an option with a named value as an argument.
 fn named(option: &str, value: &impl ValueEnum) -> OsString {
-    let value = value.to_possible_value();
-    let name = value.as_ref().map_or_else(Default::default, |value| value.get_name());
-    format!("--{option}={name}").into()
+    format!("--{option}={}", value_name(value)).into()
 }
 
 fn words(line: &[OsString]) -> Vec<String> {

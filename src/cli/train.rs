@@ -12,14 +12,14 @@ use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
 use super::folder::TrainedViews;
 use super::held_out::refuse_seen;
-use super::host_limit::{HostRoom, HostRun, Offloaded, OnProcessor, grown, less_memory, training};
+use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, less_memory, training};
 use super::intent::Intent;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::next::{demo_summary, interrupted, tell_next};
 use super::output::{print, shell_word};
 use super::ranks::{self, RankGroup, RankRole};
 use super::scene::{absolute, open_images, open_to_train, refuse_hidden};
-use super::settle::{settle, settle_by_photographs, settle_passes};
+use super::settle::{LimitSource, PointLimit, settle_by_photographs, settle_passes};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
 use super::train_args::TrainArgs;
@@ -29,22 +29,18 @@ use crate::config::{Config, DeviceChoice, Offset, PrimitiveName, TrainSample, Tr
 use crate::dataset::{AlphaMeaning, Dataset, Frame, ImageSource, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
-use crate::memory::plan::ViewGrowth;
+use crate::memory::plan::{PlannedRow, ViewGrowth};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile, grouped, release_notices};
-use crate::train::checkpoint::StoredCheckpoint;
 use crate::train::obey::fingerprint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
 
 #[cfg(test)]
 pub(super) use self::tests::samples as run_lines;
 
-/// A finished training run.
-pub(super) struct TrainedModel {
-    model_path: PathBuf,
-    config: Config,
-}
+/// Folder and options of a finished training run.
+type TrainedModel = (PathBuf, Config);
 
 /// Trains, cleans the model if requested and prints the next commands.
 pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -60,7 +56,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
             ranks::lead(&launch, args, |group| train(args, matches, Some(group)))?
         }
     };
-    let Some(TrainedModel { model_path, config }) = trained else { return Ok(()) };
+    let Some((model_path, config)) = trained else { return Ok(()) };
     let cleaned = if args.clean { Some(clean_trained(&model_path)?) } else { None };
     if args.demo {
         return Ok(print(&demo_summary(&model_path))?);
@@ -163,21 +159,11 @@ impl Task for Training<'_> {
             None => Start::of(&dataset, &intent.config)?,
             Some(_) => Start::Points(Cow::Borrowed(&dataset.points)),
         };
-        let is_new = intent.checkpoint.is_none();
-        let now = intent.checkpoint.as_ref().map_or(start.len(), |checkpoint| checkpoint.len());
+        let now =
+            intent.checkpoint.as_ref().map_or(start.len(), |checkpoint| checkpoint.len()) as u64;
         settle_passes(&mut intent.config, dataset.train.len(), dataset.train_pixels());
-        let goal = settle(&mut intent.config, &dataset, now as u64);
-        match &intent.checkpoint {
-            Some(checkpoint) => warn_of_cap(checkpoint, &intent.config),
-            None if goal.is_none() => {
-                warn_of_no_densification(&intent.config, &dataset, now as u64)
-            }
-            None => {}
-        }
-        let goal = goal.filter(|_| is_new);
-        let views = u32::try_from(dataset.train.len()).unwrap_or(u32::MAX);
-        let growth = Growth { now: now as u64, goal, preset: intent.usual, views };
-        tell_run(&intent.config, &dataset, &growth);
+        let limit = PointLimit::settle(&mut intent.config, &dataset, now);
+        tell_run(&intent, &dataset, limit, now);
         warn_of_background(&dataset, &intent.config);
         let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         if device.world() > 1 {
@@ -190,8 +176,7 @@ impl Task for Training<'_> {
         }
         let mut trained = TrainedViews::of_start(&intent.config, intent.checkpoint.as_ref())?;
         refuse_seen(&trained, intent.checkpoint.as_ref(), &intent.config, &dataset)?;
-        let checkpoint = intent.checkpoint.as_ref();
-        let room = host_room(device, &intent.config, &dataset, &start, checkpoint, lpips.as_ref())?;
+        let room = host_room(device, &intent, &dataset, &start, limit, lpips.as_ref())?;
         if let Some(most) = room.gaussians {
             device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
         }
@@ -217,6 +202,7 @@ impl Task for Training<'_> {
             dataset: &dataset,
             images: &images,
             config: &intent.config,
+            max_points: usize::try_from(limit.most).unwrap_or(usize::MAX),
             lpips: lpips.as_ref(),
             model_path: &intent.model_path,
             began: started,
@@ -240,7 +226,7 @@ impl Task for Training<'_> {
                 let Intent { model_path, mut config, .. } = intent;
                 // Messages show the path as it was typed.
                 config.scene.source_path = args.options.scene.source_path.clone();
-                Ok(TrainedModel { model_path, config })
+                Ok((model_path, config))
             }
         }
     }
@@ -277,23 +263,28 @@ fn refuse_many_tiles(dataset: &Dataset) -> Result<(), UsageError> {
 /// Checks the run against `--host-limit`.
 fn host_room<B: TrainDevice>(
     device: &B,
-    config: &Config,
+    Intent { config, checkpoint, .. }: &Intent,
     dataset: &Dataset,
     first: &Start<'_>,
-    checkpoint: Option<&StoredCheckpoint>,
+    limit: PointLimit,
     lpips: Option<&LpipsWeights>,
 ) -> anyhow::Result<HostRoom> {
     let Some(run) = HostRun::new(config, dataset) else { return Ok(HostRoom::default()) };
     // A checkpoint is read in chunks.
     let start = if checkpoint.is_some() { 0 } else { first.len() as u64 };
-    let gaussians = checkpoint.map_or(start, |checkpoint| checkpoint.len() as u64);
-    let strategy = forecast::strategy(config, dataset);
+    let gaussians = checkpoint.as_ref().map_or(start, |checkpoint| checkpoint.len() as u64);
+    let most = match limit.source {
+        _ if !limit.has_rounds => gaussians,
+        LimitSource::Option | LimitSource::Pixels => limit.most.max(gaussians),
+        LimitSource::Strategy => {
+            forecast::guessed_gaussians(dataset.points.positions.len() as u64).max(gaussians)
+        }
+    };
     if device.info().uuid.is_some() {
         let parameters = 4 * u64::from(GAUSSIANS.row_values(config.optimize.sh_degree));
-        let most = grown(config, &*strategy, dataset, gaussians);
         let share = |all: u64| all.div_ceil(u64::from(device.world()).max(1));
-        let offloaded = Offloaded::growing(config, share(gaussians), share(most));
-        return Ok(run.on_gpu(Bytes(start * parameters), offloaded)?);
+        let row = PlannedRow { label: AT_START, bytes: Bytes(start * parameters) };
+        return Ok(run.on_gpu(row, share(gaussians), share(most))?);
     }
     let count_seen = || -> ViewGrowth {
         match (checkpoint, first) {
@@ -304,8 +295,8 @@ fn host_room<B: TrainDevice>(
         }
     };
     Ok(run.on_processor(&OnProcessor {
-        work: training(config, &*strategy, gaussians, start),
-        most: grown(config, &*strategy, dataset, gaussians),
+        work: training(config, dataset, gaussians, start),
+        most,
         count_seen: &count_seen,
         lpips,
         beside: None,
@@ -352,37 +343,41 @@ fn warn_of_background(dataset: &Dataset, config: &Config) {
     }
 }
 
-/// Warns if the checkpoint exceeds `--max-points`: its Gaussians stay, but no new ones are added.
-fn warn_of_cap(checkpoint: &StoredCheckpoint, config: &Config) {
-    let found = checkpoint.len();
-    if let Some(cap) = config.densify.max_points.filter(|&cap| cap < found as u64) {
+/// Warns about a `--max-points` that the run does not keep or reach. Logs the first line of the run: length, growth and
+/// preset.
+fn tell_run(intent: &Intent, dataset: &Dataset, limit: PointLimit, now: u64) {
+    let Intent { config, checkpoint, .. } = intent;
+    let PointLimit { most, source, has_rounds } = limit;
+    let is_trained = config.sugar.checkpoint_path.is_some();
+    let (is_new, is_given) = (checkpoint.is_none(), source == LimitSource::Option);
+    if !is_new && is_given && most < now {
         tracing::warn!(
-            "the checkpoint has {found} Gaussians, more than --max-points {cap}: none are removed \
+            "the checkpoint has {now} Gaussians, more than --max-points {most}: none are removed \
              for that, and none are added"
         );
     }
-}
-
-/// Number of Gaussians, preset and training views of a run.
-struct Growth {
-    /// Number of Gaussians at the start.
-    now: u64,
-    /// Largest number of Gaussians, if it follows from the photographs.
-    goal: Option<u64>,
-    /// Preset that applies by default.
-    preset: Option<&'static str>,
-    views: u32,
-}
-
-/// Logs the first line of a run: length, growth and preset.
-fn tell_run(config: &Config, dataset: &Dataset, growth: &Growth) {
-    let is_trained = config.sugar.checkpoint_path.is_some();
-    let grows = !is_trained && forecast::has_rounds(config, &*forecast::strategy(config, dataset));
-    let line = run_line(config, &Growth { goal: growth.goal.filter(|_| grows), ..*growth });
+    let is_goal = config.densify.strategy.grows_to_a_number() && most > now;
+    if is_new && is_given && is_goal && !has_rounds && !is_trained {
+        tracing::warn!(
+            "--max-points {most} is not reached: no densification step falls between --densify-from-iter {} and \
+             iteration {}; the run keeps its {now} Gaussians",
+            config.densify.densify_from_iter,
+            config.densify.densify_until_iter.min(config.optimize.iterations)
+        );
+    }
+    let is_told = is_new && source == LimitSource::Pixels && has_rounds && !is_trained;
+    let views = u32::try_from(dataset.train.len()).unwrap_or(u32::MAX);
+    let line = run_line(config, views, now, is_told.then_some(most), intent.usual);
     tracing::info!(is_headline = true, "{line}");
 }
 
-fn run_line(config: &Config, &Growth { now, goal, preset, views }: &Growth) -> String {
+fn run_line(
+    config: &Config,
+    views: u32,
+    now: u64,
+    goal: Option<u64>,
+    preset: Option<&str>,
+) -> String {
     let number = |count: u64| grouped(usize::try_from(count).unwrap_or(usize::MAX));
     let iterations = |count: u32| format!("{} iterations", number(count.into()));
     let length = match config.optimize.time_budget {
@@ -413,24 +408,6 @@ fn run_line(config: &Config, &Growth { now, goal, preset, views }: &Growth) -> S
     };
     let preset = preset.map_or(String::new(), |preset| format!(" (--preset {preset})"));
     format!("{length}{growth}{preset}")
-}
-
-/// Warns if no densification step can reach `--max-points`.
-fn warn_of_no_densification(config: &Config, dataset: &Dataset, start: u64) {
-    let densify = &config.densify;
-    let goal =
-        densify.max_points.filter(|&goal| densify.strategy.grows_to_a_number() && goal > start);
-    let is_trained = config.sugar.checkpoint_path.is_some();
-    let Some(goal) = goal.filter(|_| !is_trained) else { return };
-    if forecast::has_rounds(config, &*forecast::strategy(config, dataset)) {
-        return;
-    }
-    tracing::warn!(
-        "--max-points {goal} is not reached: no densification step falls between --densify-from-iter {} and \
-         iteration {}; the run keeps its {start} Gaussians",
-        densify.densify_from_iter,
-        densify.densify_until_iter.min(config.optimize.iterations)
-    );
 }
 
 /// Returns an error if the scene lacks the typed view, or a resumed run has pictures of another. A view that vanished
@@ -471,23 +448,23 @@ mod tests {
     pub(in crate::cli) fn samples() -> Vec<String> {
         let mut config = Config::default();
         config.optimize.iterations = 6000;
-        let growth = |goal, preset| Growth { now: 12_449, goal, preset, views: 26 };
+        let line = |config: &Config, goal, preset| run_line(config, 26, 12_449, goal, preset);
         let mut lines = vec![
-            run_line(&config, &growth(Some(246_768), Some("fast"))),
-            run_line(&config, &growth(Some(12_449), None)),
-            run_line(&config, &growth(None, None)),
+            line(&config, Some(246_768), Some("fast")),
+            line(&config, Some(12_449), None),
+            line(&config, None, None),
         ];
         config.optimize.max_passes = 100;
-        lines.push(run_line(&config, &growth(Some(246_768), Some("fast"))));
+        lines.push(line(&config, Some(246_768), Some("fast")));
         config.optimize.max_passes = 0;
         config.optimize.time_budget = "90s".parse().ok();
-        lines.push(run_line(&config, &growth(Some(246_768), Some("fast"))));
+        lines.push(line(&config, Some(246_768), Some("fast")));
         config.optimize.time_budget = None;
         config.sugar.regularize = crate::config::Regularize::Density;
-        lines.push(run_line(&config, &growth(None, None)));
+        lines.push(line(&config, None, None));
         config.sugar.regularize = crate::config::Regularize::None;
         config.optimize.primitive = PrimitiveName::Triangles;
-        lines.push(run_line(&config, &growth(Some(879_106), None)));
+        lines.push(line(&config, Some(879_106), None));
         lines
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //! options! {
 //!     /// What the section is about.
-//!     pub struct SceneOptions in "scene" of Config {
+//!     pub struct SceneOptions in "scene" {
 //!         /// Help in one line, for -h
 //!         ///
 //!         /// Details, for --help.
@@ -14,8 +14,8 @@
 //! }
 //! ```
 //!
-//! `is` is a function of `values.rs` or a closure, applied to values from any source. `idle` is a list of [`Idle`],
-//! whose conditions take the type after `of`. Both are optional. The type of an option determines its flag:
+//! `is` is a function of `values.rs` or a closure, applied to given values from any source. `idle` is a list of
+//! [`Idle`]. Both are optional. The type of an option determines its flag:
 //!
 //! | type | flag | default |
 //! |---|---|---|
@@ -24,14 +24,16 @@
 //! | `Vec<T>` | `--key VALUE...`, with spaces or commas | stated |
 //! | other | `--key VALUE` | stated |
 
+use super::Config;
+
 /// Declares a section of options; see the head of this file.
 macro_rules! options {
     // The last step sorts everything into four lists.
     (
-        @next [$(#[$about:meta])* $Section:ident $section:literal $Whole:ty]
+        @next [$(#[$about:meta])* $Section:ident $section:literal]
         [$($field:tt)*]
         [$($default:tt)*]
-        [$(($checked:ident $is:expr))*]
+        [$(($check:ident $checked:ident $is:expr))*]
         [$(($key:ident $idle:expr))*]
     ) => {
         #[derive(clap::Args, Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -50,12 +52,11 @@ macro_rules! options {
             pub(super) const NAME: &str = $section;
 
             /// Conditions under which options of the section have no effect.
-            pub(super) const IDLE: &[(&str, Idle<$Whole>)] =
-                &[$((stringify!($key), $idle)),*];
+            pub(super) const IDLE: &[(&str, Idle)] = &[$((stringify!($key), $idle)),*];
 
             /// Checks each option by itself. Returns an error for the first value out of range.
             pub(super) fn check_values(&self) -> Result<(), super::ConfigError> {
-                $(super::values::check(&self.$checked, $is)
+                $(super::values::$check(&self.$checked, $is)
                     .map_err(|refused| refused.of($section, stringify!($checked)))?;)*
                 Ok(())
             }
@@ -74,7 +75,7 @@ macro_rules! options {
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $key: Option<$Value>,]
             [$($default)* $key: None,]
-            [$($check)* $(($key $is))?]
+            [$($check)* $((check_given $key $is))?]
             [$($idle)* $($(($key $when))+)?]
             $($rest)*
         }
@@ -100,7 +101,7 @@ macro_rules! options {
                 )]
                 pub $key: bool,]
             [$($default)* $key: $value,]
-            [$($check)* $(($key $is))?]
+            [$($check)* $((check $key $is))?]
             [$($idle)* $($(($key $when))+)?]
             $($rest)*
         }
@@ -117,7 +118,7 @@ macro_rules! options {
                 #[arg(long, num_args = 1.., value_delimiter = ',', default_values_t = Self::default().$key)]
                 pub $key: Vec<$Value>,]
             [$($default)* $key: $value,]
-            [$($check)* $(($key $is))?]
+            [$($check)* $((check $key $is))?]
             [$($idle)* $($(($key $when))+)?]
             $($rest)*
         }
@@ -134,27 +135,27 @@ macro_rules! options {
                 #[arg(long, default_value_t = Self::default().$key)]
                 pub $key: $Value,]
             [$($default)* $key: $value,]
-            [$($check)* $(($key $is))?]
+            [$($check)* $((check $key $is))?]
             [$($idle)* $($(($key $when))+)?]
             $($rest)*
         }
     };
     (
         $(#[$about:meta])*
-        pub struct $Section:ident in $section:literal of $Whole:ty { $($option:tt)* }
+        pub struct $Section:ident in $section:literal { $($option:tt)* }
     ) => {
-        options! { @next [$(#[$about])* $Section $section $Whole] [] [] [] [] $($option)* }
+        options! { @next [$(#[$about])* $Section $section] [] [] [] [] $($option)* }
     };
 }
 
 pub(super) use options;
 
-/// Condition under which an option has no effect. `C` is a section, or all options.
-pub(super) enum Idle<C> {
+/// Condition under which an option has no effect.
+pub(super) enum Idle {
     /// Depends on other options.
     When {
         /// True if the option has no effect.
-        is: fn(&C) -> bool,
+        is: fn(&Config) -> bool,
         /// Words that follow `--key has no effect`.
         words: &'static str,
     },
@@ -165,19 +166,4 @@ pub(super) enum Idle<C> {
 /// Returns the flag of an option.
 pub(super) fn flag(key: &str) -> String {
     format!("--{}", key.replace('_', "-"))
-}
-
-/// Returns a sentence for each given option without effect.
-pub(super) fn idle_options<C>(
-    rules: &[(&str, Idle<C>)],
-    config: &C,
-    was_given: &dyn Fn(&str) -> bool,
-) -> Vec<String> {
-    let sentence = |(key, idle): &(&str, Idle<C>)| match idle {
-        Idle::When { is, words } if was_given(key) && is(config) => {
-            Some(format!("{} has no effect {words}", flag(key)))
-        }
-        Idle::When { .. } | Idle::OnCpu => None,
-    };
-    rules.iter().filter_map(sentence).collect()
 }

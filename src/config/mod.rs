@@ -24,19 +24,19 @@ pub use error::ConfigError;
 pub use normalize::{Normalized, normalize_args};
 pub use options::{Config, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
-pub use resolve::{ConfigLayer, Layers, Typed, resolve};
+pub use resolve::{ConfigLayer, Layers, Typed, is_typed, resolve};
 pub use run_options::{
     DeviceChoice, Fragmentation, MemoryOptions, MetricSet, OutputOptions, RunOptions,
 };
 pub use scene::SceneOptions;
 pub use schema::reference_toml;
-pub use splits::{ParseTrainSampleError, TestList, TrainSample};
+pub use splits::{TestList, TrainSample};
 pub use strategy::StrategyName;
 pub use stretch::{changes_run, follows_iterations, nearest_preset};
 pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use triangles::{SplitBy, TrianglesOptions};
 pub use validate::RESET_OPACITY;
 pub use values::{
-    Color, Compactness, NormalsFrame, Offload, Offset, ParseTimeError, ParseTripleError,
-    PrimitiveName, RegReach, ResolutionSchedule, TimeBudget, TrainingBackground, parse_switch,
+    Color, Compactness, NormalsFrame, Offload, Offset, PrimitiveName, RegReach, ResolutionSchedule,
+    TimeBudget, TrainingBackground, parse_switch, value_name,
 };

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::iter::Peekable;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use self::FlagValues::{One, Switch};
 
@@ -132,7 +132,11 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
             LATER_STAGE_FLAGS.iter().find(|(known, _)| ends_with_training && *known == name);
         let values = ignored.map(|(_, values, _)| values).or(missing.map(|(_, values)| values));
         if values == Some(&One) && value.is_none() {
-            skip_value(&mut args);
+            // A negative number is a value, not a flag.
+            args.next_if(|next| {
+                let text = next.to_string_lossy();
+                !text.starts_with('-') || text.parse::<f64>().is_ok()
+            });
         }
         match (ignored, missing) {
             (Some((.., reason)), _) => {
@@ -161,15 +165,6 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
     }
 }
 
-/// Takes the next argument unless it is a flag. A negative number is a value.
-fn skip_value(args: &mut Peekable<impl Iterator<Item = OsString>>) {
-    args.next_if(|next| !next.to_string_lossy().starts_with('-') || is_number(next));
-}
-
-fn is_number(arg: &OsString) -> bool {
-    arg.to_string_lossy().parse::<f64>().is_ok()
-}
-
 /// True for a switch's value in Python's spelling.
 fn is_switch_value(arg: &OsString) -> bool {
     arg.eq_ignore_ascii_case("true") || arg.eq_ignore_ascii_case("false")
@@ -188,12 +183,6 @@ fn without_last_comma(arg: OsString, is_followed: bool) -> OsString {
 }
 
 // Conversion of a command line before parsing.
-
-/// Typed option.
-struct GivenValue<'a> {
-    name: &'a str,
-    value: &'a str,
-}
 
 /// Command line that is ready for the parser.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -215,19 +204,20 @@ impl Normalized {
         let before_paths = self.args.iter().take_while(|arg| *arg != "--");
         let texts: Vec<&str> = before_paths.filter_map(|arg| arg.to_str()).collect();
         let given = |at: usize| match texts[at].split_once('=') {
-            Some((name, value)) => Some(GivenValue { name, value }),
-            None => Some(GivenValue { name: texts[at], value: texts.get(at + 1)? }),
+            Some(given) => Some(given),
+            None => Some((texts[at], *texts.get(at + 1)?)),
         };
-        let given: Vec<GivenValue<'_>> =
-            (0..texts.len()).filter_map(given).filter(|it| TWO_NAMES.contains(&it.name)).collect();
-        let Some(last) = given.last() else { return };
-        if given.iter().all(|it| it.name == last.name || it.value == last.value) {
+        let given: Vec<(&str, &str)> = (0..texts.len())
+            .filter_map(given)
+            .filter(|(name, _)| TWO_NAMES.contains(name))
+            .collect();
+        let Some(&(last, value)) = given.last() else { return };
+        if given.iter().all(|&(name, other)| name == last || other == value) {
             return;
         }
         let [stored, other] = TWO_NAMES;
         self.notices.push(format!(
-            "{stored} and {other} are two names of one option: the last one counts, {}",
-            last.value
+            "{stored} and {other} are two names of one option: the last one counts, {value}"
         ));
     }
 
@@ -271,7 +261,7 @@ pub(super) fn translate(normalized: Normalized) -> Normalized {
             TERMS.contains(&value) || value == REFINEMENT
         });
         let iteration = taken_value(&arg, "-i", &mut left, |value| {
-            has_model && value.parse::<u32>().is_ok() && !is_folder(&scene, value)
+            has_model && value.parse::<u32>().is_ok() && !scene.join(value).is_dir()
         });
         match (terms, iteration) {
             (Some(terms), _) if terms == REFINEMENT => {
@@ -292,10 +282,6 @@ pub(super) fn translate(normalized: Normalized) -> Normalized {
         }
     }
     Normalized { args, notices, later_stages }
-}
-
-fn is_folder(scene: &Path, name: &str) -> bool {
-    scene.join(name).is_dir()
 }
 
 /// Returns the text that is attached to a short flag. Empty if there is none.

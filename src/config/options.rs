@@ -8,43 +8,37 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use splat_formats::SpzAxes;
 
-use super::declare::Idle;
-use super::declare::options;
-use super::scene::SceneOptions;
-use super::strategy::StrategyName;
-use super::values::PrimitiveName;
-use super::values::RegReach;
-use super::values::ResolutionSchedule;
-use super::values::TimeBudget;
-use super::values::{count, holds, path, positive, rate, share, spz_axes};
+use super::declare::{Idle, options};
+use super::values::{count, holds, path, positive, rate, share};
 use super::{
-    DensifyOptions, MemoryOptions, NormalsFrame, OutputOptions, RunOptions, SugarOptions,
+    DensifyOptions, MemoryOptions, NormalsFrame, OutputOptions, PrimitiveName, RegReach,
+    ResolutionSchedule, RunOptions, SceneOptions, StrategyName, SugarOptions, TimeBudget,
     TrianglesOptions,
 };
 
-const NO_ANTIALIASING: Idle<Config> = Idle::When {
+const NO_ANTIALIASING: Idle = Idle::When {
     is: |config| !config.optimize.antialiasing,
     words: "without --antialiasing (Mip-Splatting: --preset mip)",
 };
-const NO_BATCH: Idle<Config> =
+const NO_BATCH: Idle =
     Idle::When { is: |config| config.optimize.batch_views == 1, words: "without --batch-views" };
-const NO_SURFELS: Idle<Config> = Idle::When {
+const NO_SURFELS: Idle = Idle::When {
     is: |config| config.optimize.primitive != PrimitiveName::Surfels,
     words: "without --primitive surfels",
 };
-const OF_TRIANGLES: Idle<Config> = Idle::When {
+const OF_TRIANGLES: Idle = Idle::When {
     is: |config| config.optimize.primitive == PrimitiveName::Triangles,
     words: "with --primitive triangles, whose vertices have neither scales nor rotations",
 };
-const NO_EXPOSURE: Idle<Config> =
+const NO_EXPOSURE: Idle =
     Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
-const NO_DEPTHS: Idle<Config> =
+const NO_DEPTHS: Idle =
     Idle::When { is: |config| config.scene.depths.is_none(), words: "without --depths" };
-const NO_NORMALS: Idle<Config> =
+const NO_NORMALS: Idle =
     Idle::When { is: |config| config.optimize.normals.is_none(), words: "without --normals" };
-const INIT: Idle<Config> =
-    Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
+const INIT: Idle = Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
 
 /// All options of a training run, in the sections of a configuration file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,7 +73,7 @@ pub struct Config {
 options! {
     /// Options of initialisation and optimisation.
     #[command(next_help_heading = "Optimisation")]
-    pub struct OptimizeOptions in "optimize" of Config {
+    pub struct OptimizeOptions in "optimize" {
         /// Number of iterations, which count views, not steps
         ///
         /// With --batch-views N a step takes N views, and so N iterations.
@@ -132,10 +126,7 @@ options! {
         /// measures it about twenty times, outside of the training time. A run that does not reach it ends as usual
         /// and says so.
         #[arg(value_name = "DB")]
-        until_psnr: Option<f64>, is |value| match value {
-            Some(value) => positive(value),
-            None => Ok(()),
-        };
+        until_psnr: Option<f64>, is positive;
 
         /// Primitive of the model
         ///
@@ -204,10 +195,7 @@ options! {
         ///
         /// Default without a preset: a twentieth of --feature-lr.
         #[arg(value_name = "RATE")]
-        feature_rest_lr: Option<f64>, is |value| match value {
-            Some(value) => rate(value),
-            None => Ok(()),
-        };
+        feature_rest_lr: Option<f64>, is rate;
 
         /// Learning rate of the opacity logits
         #[arg(alias = "weight-lr", value_name = "RATE")]
@@ -411,7 +399,9 @@ options! {
         /// rub (right, up, back) is what the format says, and the default. rdf are those of files that
         /// splat-transform 3, Niantic's `ply_to_spz` or an earlier version of this program wrote.
         #[arg(value_name = "rdf")]
-        init_spz_axes: Option<String>, is spz_axes, idle Idle::When {
+        init_spz_axes: Option<String>, is |name| {
+            holds(SpzAxes::of_name(name).is_some(), name, "three letters such as rub or rdf")
+        }, idle Idle::When {
             is: |config| config.optimize.init.is_none(),
             words: "without --init",
         };

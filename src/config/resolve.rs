@@ -166,20 +166,6 @@ impl Layers<'_> {
 
     /// Returns the layers that override an earlier run.
     fn above_the_base(self) -> Result<Vec<Table>, ConfigError> {
-        let mut layers = self.above_the_preset()?;
-        if let Some(name) = self.preset.filter(|&name| name != REFERENCE) {
-            let mut preset = stretched(name, read_preset(name)?, &layers);
-            // The clock of an earlier run continues.
-            if layers.iter().chain(&self.base_table()?).any(has_clock) {
-                raise_passes(&mut preset);
-            }
-            layers.insert(0, preset);
-        }
-        Ok(layers)
-    }
-
-    /// Returns the layers that override the preset.
-    fn above_the_preset(&self) -> Result<Vec<Table>, ConfigError> {
         let mut layers = Vec::new();
         if let Some(path) = self.file {
             let text = fs::read_to_string(path)
@@ -190,6 +176,14 @@ impl Layers<'_> {
             let typed = typed.table()?;
             refuse_contradiction(&typed)?;
             layers.push(typed);
+        }
+        if let Some(name) = self.preset.filter(|&name| name != REFERENCE) {
+            let mut preset = stretched(name, read_preset(name)?, &layers);
+            // The clock of an earlier run continues.
+            if layers.iter().chain(&self.base_table()?).any(has_clock) {
+                raise_passes(&mut preset);
+            }
+            layers.insert(0, preset);
         }
         Ok(layers)
     }
@@ -218,11 +212,11 @@ impl Typed<'_> {
         let mut table = self.flags.to_table()?;
         for (_, section) in &mut table {
             if let Some(section) = section.as_table_mut() {
-                section.retain(|key, _| self.was_typed(key));
+                section.retain(|key, _| is_typed(self.matches, key));
             }
         }
         let low_dram = self.matches.try_get_one::<bool>(LOW_DRAM).ok().flatten();
-        if let Some(low_dram) = low_dram.filter(|_| self.was_typed(LOW_DRAM)) {
+        if let Some(low_dram) = low_dram.filter(|_| is_typed(self.matches, LOW_DRAM)) {
             let memory = table.entry("memory").or_insert_with(|| Table::new().into());
             if let Some(memory) = memory.as_table_mut() {
                 memory.insert("high_dram".to_owned(), (!low_dram).into());
@@ -230,12 +224,12 @@ impl Typed<'_> {
         }
         Ok(table)
     }
+}
 
-    /// True if a flag was typed. Commands may lack sections, and thereby the flag.
-    fn was_typed(self, id: &str) -> bool {
-        matches!(self.matches.try_contains_id(id), Ok(true))
-            && self.matches.value_source(id) == Some(ValueSource::CommandLine)
-    }
+/// True if a flag was typed. Commands may lack sections, and thereby the flag.
+pub fn is_typed(matches: &ArgMatches, id: &str) -> bool {
+    matches!(matches.try_contains_id(id), Ok(true))
+        && matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// Rejects a command line that both holds views out and turns `--eval` off. A file may state `eval` at its default.

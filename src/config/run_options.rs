@@ -8,12 +8,11 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::declare::Idle;
-use super::declare::options;
+use super::declare::{Idle, options};
 use super::splits::TrainSample;
-use super::values::Offload;
-use super::values::{Compactness, parse_compactness};
-use super::values::{count, fits_toml, holds, iterations, path, toml_count};
+use super::values::{
+    Compactness, Offload, count, fits_toml, holds, iterations, parse_compactness, path, toml_count,
+};
 use crate::memory::plan::Storage;
 use crate::memory::{Bytes, Limit, Rung};
 
@@ -32,7 +31,7 @@ fn low_dram() -> Arg {
 options! {
     /// Options of memory.
     #[command(next_help_heading = "Memory", arg = low_dram())]
-    pub struct MemoryOptions in "memory" of MemoryOptions {
+    pub struct MemoryOptions in "memory" {
         /// Decode all images once and keep them
         ///
         /// The opposite of --low-dram.
@@ -50,14 +49,11 @@ options! {
         ///
         /// For instance 12GiB or 80%.
         #[arg(value_name = "SIZE|P%")]
-        vram_limit: Option<Limit>, is |limit| match limit {
-            Some(limit) => holds(
-                limit.is_usable(),
-                limit,
-                "a size above 0, for instance 12GiB, or more than 0% and at most 100%",
-            ),
-            None => Ok(()),
-        }, idle Idle::OnCpu;
+        vram_limit: Option<Limit>, is |limit| holds(
+            limit.is_usable(),
+            limit,
+            "a size above 0, for instance 12GiB, or more than 0% and at most 100%",
+        ), idle Idle::OnCpu;
 
         /// Share of --vram-limit never exceeded
         ///
@@ -124,7 +120,11 @@ options! {
 impl MemoryOptions {
     /// Returns the storage of the model's state on a GPU.
     pub fn storage_on_gpu(&self) -> Storage {
-        self.offload.storage(self.optimize_memory)
+        match (self.offload, self.optimize_memory) {
+            (Offload::Sh, _) => Storage::Offloaded,
+            (Offload::None, Compactness::Auto) => Storage::Compact,
+            (Offload::None, compactness) => compactness.storage_on_cpu(),
+        }
     }
 }
 
@@ -155,7 +155,7 @@ impl Fragmentation {
 options! {
     /// Options of output files.
     #[command(next_help_heading = "Output")]
-    pub struct OutputOptions in "output" of OutputOptions {
+    pub struct OutputOptions in "output" {
         /// Model folder [default: output/SCENE]
         ///
         /// With --experiment-name the default is output/EXPERIMENT.
@@ -166,14 +166,11 @@ options! {
         ///
         /// It names the model folder if --model-path is not given, and is a line in the log.
         #[arg(value_name = "NAME")]
-        experiment_name: Option<String>, is |name| match name {
-            Some(name) => holds(
-                !["", ".", ".."].contains(&name.as_str()) && !name.contains(['/', '\\']),
-                format_args!("`{name}`"),
-                "the name of a folder, without slashes",
-            ),
-            None => Ok(()),
-        };
+        experiment_name: Option<String>, is |name| holds(
+            !["", ".", ".."].contains(&name.as_str()) && !name.contains(['/', '\\']),
+            format_args!("`{name}`"),
+            "the name of a folder, without slashes",
+        );
 
         /// Evaluate after these iterations
         ///
@@ -278,7 +275,7 @@ pub enum MetricSet {
 options! {
     /// Options of the run.
     #[command(next_help_heading = "Run")]
-    pub struct RunOptions in "run" of RunOptions {
+    pub struct RunOptions in "run" {
         /// Seed of every random decision
         #[arg(value_name = "N", value_parser = toml_count())]
         seed: u64 = 0, is |seed| holds(fits_toml(*seed), seed, "0 to 2^63 - 1");
@@ -300,6 +297,17 @@ pub enum DeviceChoice {
     Cuda,
     /// The processor
     Cpu,
+}
+
+impl DeviceChoice {
+    /// True if the processor does the work. `has_gpu` is asked only if the choice depends on it.
+    pub fn is_cpu(self, has_gpu: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Cpu => true,
+            Self::Cuda => false,
+            Self::Auto => !has_gpu(),
+        }
+    }
 }
 
 /// Parser of a device. Other programs' names of the GPU are errors that suggest `cuda`.

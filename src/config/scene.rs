@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::declare::Idle;
-use super::declare::options;
+use super::declare::{Idle, options};
 use super::splits::TestList;
 use super::values::{count, holds, path, positive, share};
 use super::{Color, Offset};
@@ -14,7 +13,7 @@ const MAX_WIDTH: i32 = 65_535;
 options! {
     /// Options of the scene and its views.
     #[command(next_help_heading = "Scene")]
-    pub struct SceneOptions in "scene" of SceneOptions {
+    pub struct SceneOptions in "scene" {
         /// Scene folder (COLMAP or transforms.json)
         ///
         /// COLMAP: `images/` and `sparse/0`. Blender and nerfstudio: `transforms*.json`. The default
@@ -78,7 +77,7 @@ options! {
         /// View i in the order of names is held out if i % N == 0.
         #[arg(alias = "llffhold", value_name = "N")]
         test_every: u32 = 8, idle Idle::When {
-            is: SceneOptions::chooses_views,
+            is: |config| config.scene.chooses_views(),
             words: "with --test-views or --test-list",
         };
 
@@ -86,11 +85,8 @@ options! {
         ///
         /// The views are chosen in the order of names, from the first on. Implies --eval.
         #[arg(value_name = "N")]
-        test_views: Option<u32>, is |views| match views {
-            Some(views) => count(views),
-            None => Ok(()),
-        }, idle Idle::When {
-            is: |scene| scene.test_list.is_some(),
+        test_views: Option<u32>, is count, idle Idle::When {
+            is: |config| config.scene.test_list.is_some(),
             words: "with --test-list",
         };
 
@@ -99,9 +95,8 @@ options! {
         /// One name a line, with or without its extension. The run stores the names. Implies --eval.
         #[arg(value_name = "FILE")]
         test_list: Option<TestList>, is |list| match list {
-            Some(TestList::File(file)) => path(&Some(file)),
-            Some(TestList::Names(names)) => holds(!names.is_empty(), "[]", "a name at least"),
-            None => Ok(()),
+            TestList::File(file) => path(file),
+            TestList::Names(names) => holds(!names.is_empty(), "[]", "a name at least"),
         };
 
         /// Origin of training and of the files, in scene coordinates
@@ -117,10 +112,7 @@ options! {
         /// Without it, a power of two for scenes that are very small or very large, and 1 for others. Files are in
         /// scene units.
         #[arg(value_name = "LENGTH")]
-        unit: Option<f64>, is |unit| match unit {
-            Some(unit) => positive(unit),
-            None => Ok(()),
-        };
+        unit: Option<f64>, is positive;
     }
 }
 

@@ -38,19 +38,14 @@ pub enum TrainSample {
     All,
 }
 
-/// Error of text that is no number of views.
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no number of views; write 5, or `all`")]
-pub struct ParseTrainSampleError(String);
-
 impl FromStr for TrainSample {
-    type Err = ParseTrainSampleError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(count) => Ok(Self::Views(count)),
             Err(_) if text == "all" => Ok(Self::All),
-            Err(_) => Err(ParseTrainSampleError(text.to_owned())),
+            Err(_) => Err(format!("`{text}` is no number of views; write 5, or `all`")),
         }
     }
 }

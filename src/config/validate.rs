@@ -1,10 +1,9 @@
 //! Ranges of single options, and checks of their combinations.
 
+use std::fmt::Display;
 use std::path::Path;
 
-use clap::ValueEnum as _;
-
-use super::values::{Checked, holds};
+use super::values::{holds, value_name};
 use super::{
     Color, Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, Regularize,
     SceneOptions, StrategyName, SugarOptions,
@@ -39,19 +38,19 @@ impl Config {
         let OptimizeOptions { exposure, bilateral_grid, primitive, .. } = self.optimize;
         let budget = self.optimize.time_budget;
         let trains_on = self.has_coarse_stage();
-        let checked = holds(
+        refuse_unless(
+            "optimize.time_budget",
             budget.is_none() || !(exposure || bilateral_grid || trains_on),
             budget.map_or(String::new(), |budget| budget.to_string()),
             "none with --exposure, --bilateral-grid and --regularize, whose schedules go by iterations",
-        );
-        named(OptimizeOptions::NAME, "time_budget", checked)?;
+        )?;
         let until = self.optimize.until_psnr;
-        let checked = holds(
+        refuse_unless(
+            "optimize.until_psnr",
             until.is_none() || !(trains_on || primitive == PrimitiveName::Triangles),
             until.unwrap_or_default(),
             "none with --regularize and --primitive triangles, whose models are complete only at the end",
-        );
-        named(OptimizeOptions::NAME, "until_psnr", checked)
+        )
     }
 
     /// Checks that the densification step after an opacity reset leaves some Gaussians.
@@ -72,8 +71,7 @@ impl Config {
                  (or --opacity-reset-interval as large as --densify-until-iter)",
             ),
         };
-        let min_opacity = holds(!is_reset || may_be, min_opacity, allowed);
-        named(DensifyOptions::NAME, "min_opacity", min_opacity)
+        refuse_unless("densify.min_opacity", !is_reset || may_be, min_opacity, allowed)
     }
 
     /// Returns the opacity that Adam can reach between a reset and the next densification step.
@@ -92,41 +90,41 @@ impl Config {
     /// With the reference's iterations a late stage has no room. The start of the stage may depend on a model, so
     /// this check comes last.
     pub fn validate_schedule(&self) -> Result<(), ConfigError> {
-        let checked = holds(
+        refuse_unless(
+            "optimize.iterations",
             !self.has_coarse_stage() || self.optimize.iterations < self.last_iteration(),
             self.optimize.iterations,
             "with --sugar-schedule absolute, less than 15000, where that schedule ends (or leave \
              --sugar-schedule at relative)",
-        );
-        named(OptimizeOptions::NAME, "iterations", checked)?;
+        )?;
         let prunes =
             self.densify.target_gaussians.is_some() && self.sugar.checkpoint_path.is_none();
         let until = self.densify.densify_until_iter;
-        let checked = holds(
+        refuse_unless(
+            "densify.densify_until_iter",
             !prunes || until < self.optimize.iterations,
             until,
             "with --target-gaussians, less than --iterations: the prune comes after this iteration, and \
              training continues after it",
-        );
-        named(DensifyOptions::NAME, "densify_until_iter", checked)
+        )
     }
 }
 
 impl SceneOptions {
     fn check_together(&self) -> Result<(), ConfigError> {
-        let background = holds(
+        refuse_unless(
+            "scene.background",
             !self.white_background || self.background.is_none_or(|given| given == Color::WHITE),
             self.background_color(),
             "1,1,1 with --white-background. For another colour use --white-background false, for \
              white --background 1,1,1",
-        );
-        named(Self::NAME, "background", background)?;
-        let test_every = holds(
+        )?;
+        refuse_unless(
+            "scene.test_every",
             !self.eval || self.test_every >= 2,
             self.test_every,
             "with --eval, 2 and more (1 would leave no view to train on)",
-        );
-        named(Self::NAME, "test_every", test_every)
+        )
     }
 }
 
@@ -148,53 +146,55 @@ impl OptimizeOptions {
     }
 
     fn check_together(&self) -> Result<(), ConfigError> {
-        let position_lr_final = holds(
+        refuse_unless(
+            "optimize.position_lr_final",
             (self.position_lr_init > 0.0) == (self.position_lr_final > 0.0),
             self.position_lr_final,
             "more than 0 if --position-lr-init is more than 0, else 0 (a log-linear schedule cannot \
              start or end at 0)",
-        );
-        named(Self::NAME, "position_lr_final", position_lr_final)?;
-        let bilateral_grid = holds(
+        )?;
+        refuse_unless(
+            "optimize.bilateral_grid",
             !(self.bilateral_grid && self.exposure),
             self.bilateral_grid,
             "false with --exposure: a bilateral grid includes what --exposure learns",
-        );
-        named(Self::NAME, "bilateral_grid", bilateral_grid)
+        )
     }
 }
 
 impl DensifyOptions {
     fn check_together(&self) -> Result<(), ConfigError> {
-        let absgrad = holds(
+        refuse_unless(
+            "densify.absgrad",
             !self.absgrad || self.strategy.takes_absgrad(),
             self.absgrad,
             "false with this --strategy, which uses absolute gradients in its own way or not at all \
              (adc takes them)",
-        );
-        named(Self::NAME, "absgrad", absgrad)
+        )
     }
 }
 
 impl SugarOptions {
     fn check_together(&self) -> Result<(), ConfigError> {
-        let multi_view = holds(
+        refuse_unless(
+            "sugar.multi_view",
             !self.multi_view || self.regularize == Regularize::MedianNormal,
             self.multi_view,
             "false without --regularize median-normal, whose median depths it takes: give both, or \
              leave out --multi-view",
-        );
-        named(Self::NAME, "multi_view", multi_view)
+        )
     }
 }
 
-/// Turns a refused value into an error that names the option.
-pub(super) fn named(
-    section: &'static str,
-    key: &'static str,
-    checked: Checked,
+/// Returns an error that names the option, `section.key`, unless its value is `good`.
+fn refuse_unless(
+    option: &'static str,
+    good: bool,
+    value: impl Display,
+    allowed: &'static str,
 ) -> Result<(), ConfigError> {
-    checked.map_err(|refused| refused.of(section, key))
+    let (section, key) = option.split_once('.').unwrap_or(("", option));
+    holds(good, value, allowed).map_err(|refused| refused.of(section, key))
 }
 
 // Options that only fit other primitives.
@@ -206,44 +206,42 @@ impl Config {
             return Ok(());
         }
         let OptimizeOptions { antialiasing, filter_3d, scale_reg, .. } = self.optimize;
-        let antialiasing = holds(
+        refuse_unless(
+            "optimize.antialiasing",
             !antialiasing,
             antialiasing,
             "false with --primitive surfels, which have a filter of their own on the screen (and no preset \
              mip; --primitive gaussians takes both)",
-        );
-        named(OptimizeOptions::NAME, "antialiasing", antialiasing)?;
-        let filter_3d = holds(
+        )?;
+        refuse_unless(
+            "optimize.filter_3d",
             !filter_3d,
             filter_3d,
             "false with --primitive surfels, which have no third axis to widen (and no preset mip; \
              --primitive gaussians takes both)",
-        );
-        named(OptimizeOptions::NAME, "filter_3d", filter_3d)?;
+        )?;
         let strategy = self.densify.strategy;
-        let name = strategy.to_possible_value();
-        let strategy = holds(
+        refuse_unless(
+            "densify.strategy",
             !strategy.moves_at_random(),
-            name.as_ref().map_or("", |name| name.get_name()),
+            value_name(&strategy),
             "adc, gof or budget with --primitive surfels: the noise and the regularisers of mcmc are about \
              the volumes of 3D Gaussians",
-        );
-        named(DensifyOptions::NAME, "strategy", strategy)?;
-        let scale_reg = holds(
+        )?;
+        refuse_unless(
+            "optimize.scale_reg",
             scale_reg == 0.0,
             scale_reg,
             "0 with --primitive surfels: the mean of the scales includes the third, which they have not",
-        );
-        named(OptimizeOptions::NAME, "scale_reg", scale_reg)?;
+        )?;
         let regularize = self.sugar.regularize;
-        let name = regularize.to_possible_value();
-        let regularize = holds(
+        refuse_unless(
+            "sugar.regularize",
             regularize == Regularize::None,
-            name.as_ref().map_or("", |name| name.get_name()),
+            value_name(&regularize),
             "none with --primitive surfels: the terms of the coarse stage are about the density of 3D \
              Gaussians, and surfels are flat already (--primitive gaussians takes them)",
-        );
-        named(SugarOptions::NAME, "regularize", regularize)
+        )
     }
 
     /// Rejects options that need Gaussians for triangles.
@@ -254,69 +252,67 @@ impl Config {
         let OptimizeOptions { antialiasing, filter_3d, scale_reg, .. } = self.optimize;
         let DensifyOptions { strategy, absgrad, target_gaussians, max_points, .. } = self.densify;
         // Check the strategy first, because it implies values of other options.
-        let name = strategy.to_possible_value();
-        let strategy = holds(
+        refuse_unless(
+            "densify.strategy",
             strategy == StrategyName::Adc,
-            name.as_ref().map_or("", |name| name.get_name()),
+            value_name(&strategy),
             "none, or adc, with --primitive triangles, which have density control of their own: see \
              --add-percentage and --prune-triangles-threshold",
-        );
-        named(DensifyOptions::NAME, "strategy", strategy)?;
-        let antialiasing = holds(
+        )?;
+        refuse_unless(
+            "optimize.antialiasing",
             !antialiasing,
             antialiasing,
             "false with --primitive triangles, which are sampled more finely in its place (and no preset \
              mip; --upscaling-factor says how finely)",
-        );
-        named(OptimizeOptions::NAME, "antialiasing", antialiasing)?;
-        let filter_3d = holds(
+        )?;
+        refuse_unless(
+            "optimize.filter_3d",
             !filter_3d,
             filter_3d,
             "false with --primitive triangles, whose vertices have no extent to widen (and no preset mip; \
              --primitive gaussians takes both)",
-        );
-        named(OptimizeOptions::NAME, "filter_3d", filter_3d)?;
-        let scale_reg = holds(
+        )?;
+        refuse_unless(
+            "optimize.scale_reg",
             scale_reg == 0.0,
             scale_reg,
             "0 with --primitive triangles, whose vertices have no scales",
-        );
-        named(OptimizeOptions::NAME, "scale_reg", scale_reg)?;
-        let absgrad = holds(
+        )?;
+        refuse_unless(
+            "densify.absgrad",
             !absgrad,
             absgrad,
             "false with --primitive triangles, which are split by their weights in views",
-        );
-        named(DensifyOptions::NAME, "absgrad", absgrad)?;
-        let target = holds(
+        )?;
+        refuse_unless(
+            "densify.target_gaussians",
             target_gaussians.is_none(),
             target_gaussians.unwrap_or_default(),
             "none with --primitive triangles: a vertex that is taken out takes its triangles along (use \
              --max-points)",
-        );
-        named(DensifyOptions::NAME, "target_gaussians", target)?;
-        let max_points = holds(
+        )?;
+        refuse_unless(
+            "densify.max_points",
             max_points.is_none_or(|most| most >= 3),
             max_points.unwrap_or_default(),
             "3 and more with --primitive triangles: it counts vertices",
-        );
-        named(DensifyOptions::NAME, "max_points", max_points)?;
+        )?;
         let regularize = self.sugar.regularize;
-        let name = regularize.to_possible_value();
-        let regularize = holds(
+        refuse_unless(
+            "sugar.regularize",
             regularize == Regularize::None,
-            name.as_ref().map_or("", |name| name.get_name()),
+            value_name(&regularize),
             "none with --primitive triangles: the coarse stage needs 3D Gaussians (--primitive gaussians)",
-        );
-        named(SugarOptions::NAME, "regularize", regularize)?;
+        )?;
         let checkpoint = &self.sugar.checkpoint_path;
         let shown = checkpoint.as_deref().unwrap_or(Path::new("")).display();
-        let checkpoint = holds(
+        refuse_unless(
+            "sugar.checkpoint_path",
             checkpoint.is_none(),
             shown,
             "none with --primitive triangles, which have no coarse stage (--init starts from triangles)",
-        );
-        named(SugarOptions::NAME, "checkpoint_path", checkpoint)
+        )
     }
 }
 

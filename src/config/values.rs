@@ -7,7 +7,6 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use splat_formats::SpzAxes;
 
 use super::strategy::Implied;
 use super::{ConfigError, StrategyName};
@@ -39,6 +38,11 @@ pub(super) fn check<T>(value: &T, is: impl FnOnce(&T) -> Checked) -> Checked {
     is(value)
 }
 
+/// Applies a rule to a value, if there is one.
+pub(super) fn check_given<T>(value: &Option<T>, is: impl FnOnce(&T) -> Checked) -> Checked {
+    value.as_ref().map_or(Ok(()), is)
+}
+
 /// Returns an error for a value unless it is `good`.
 pub(super) fn holds(good: bool, value: impl Display, allowed: &'static str) -> Checked {
     if good { Ok(()) } else { Err(Refused { value: value.to_string(), allowed }) }
@@ -61,16 +65,8 @@ pub(super) fn positive(value: &f64) -> Checked {
     holds(value.is_finite() && *value > 0.0, value, "a finite number above 0")
 }
 
-/// Checks the axes of an SPZ.
-pub(super) fn spz_axes(value: &Option<String>) -> Checked {
-    let Some(name) = value else { return Ok(()) };
-    let is_known = SpzAxes::of_name(name).is_some();
-    holds(is_known, name, "three letters such as rub or rdf")
-}
-
-pub(super) fn path<T: AsRef<OsStr>>(value: &Option<T>) -> Checked {
-    let is_empty = value.as_ref().is_some_and(|path| path.as_ref().is_empty());
-    holds(!is_empty, "empty", "a path")
+pub(super) fn path<T: AsRef<OsStr>>(value: &T) -> Checked {
+    holds(!value.as_ref().is_empty(), "empty", "a path")
 }
 
 /// Checks a list of iterations. -1 is the customary way to write "never".
@@ -89,6 +85,11 @@ pub(super) fn fits_toml(value: u64) -> bool {
 /// Reads a count that fits TOML's signed integers.
 pub(super) fn toml_count() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(..=i64::MAX.unsigned_abs())
+}
+
+/// Returns the name of a value on the command line.
+pub fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 // Switches that take a value.
@@ -126,16 +127,6 @@ pub enum Offload {
     None,
     /// Colours and their moments, compact as with --optimize-memory
     Sh,
-}
-
-impl Offload {
-    /// Returns the storage on a GPU of a model with this compactness.
-    pub fn storage(self, compactness: Compactness) -> Storage {
-        match self {
-            Self::None => compactness.storage_on_gpu(),
-            Self::Sh => Storage::Offloaded,
-        }
-    }
 }
 
 /// Gaussians on which the weights of opacity and scale act.
@@ -182,24 +173,15 @@ impl TrainingBackground {
 
 // Colours and offsets: text like `0.5,0.5,0.5`, or an array in TOML.
 
-/// Error of text that is not three valid numbers.
-#[derive(Debug, thiserror::Error)]
-#[error("`{text}`: {expected}")]
-pub struct ParseTripleError {
-    text: String,
-    expected: &'static str,
-}
-
 /// Parses three numbers between commas if all are valid.
 fn parse<T: FromStr>(
     text: &str,
     is_valid: fn(&T) -> bool,
-    expected: &'static str,
-) -> Result<[T; 3], ParseTripleError> {
+    expected: &str,
+) -> Result<[T; 3], String> {
     let number = |part: &str| part.trim().parse().ok().filter(is_valid);
     let parts: Option<Vec<T>> = text.split(',').map(number).collect();
-    let error = || ParseTripleError { text: text.to_owned(), expected };
-    parts.and_then(|parts| parts.try_into().ok()).ok_or_else(error)
+    parts.and_then(|parts| parts.try_into().ok()).ok_or_else(|| format!("`{text}`: {expected}"))
 }
 
 /// Defines a type over three numbers with its text form.
@@ -210,9 +192,9 @@ macro_rules! triple {
         pub struct $name(pub [$number; 3]);
 
         impl FromStr for $name {
-            type Err = ParseTripleError;
+            type Err = String;
 
-            fn from_str(text: &str) -> Result<Self, ParseTripleError> {
+            fn from_str(text: &str) -> Result<Self, String> {
                 parse(text, $is_valid, $expected).map(Self)
             }
         }
@@ -280,11 +262,6 @@ pub struct TimeBudget(f64);
 /// Units and their seconds, the longest first.
 const UNITS: [(char, f64); 3] = [('h', 3600.0), ('m', 60.0), ('s', 1.0)];
 
-/// Error of text that is no such time.
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is no time: write one above 0 such as 60s, 2m or 1h30m")]
-pub struct ParseTimeError(String);
-
 impl TimeBudget {
     /// Returns the seconds.
     pub fn seconds(self) -> f64 {
@@ -293,13 +270,12 @@ impl TimeBudget {
 }
 
 impl FromStr for TimeBudget {
-    type Err = ParseTimeError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        seconds(text.trim())
-            .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
-            .map(Self)
-            .ok_or_else(|| ParseTimeError(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, String> {
+        let seconds = seconds(text.trim()).filter(|it| it.is_finite() && *it > 0.0);
+        let wrong = || format!("`{text}` is no time: write one above 0 such as 60s, 2m or 1h30m");
+        seconds.map(Self).ok_or_else(wrong)
     }
 }
 
@@ -393,14 +369,6 @@ impl Compactness {
             Self::Off | Self::Auto => Storage::Full,
             Self::Sh => Storage::HalfColors,
             Self::All => Storage::Compact,
-        }
-    }
-
-    /// Returns the storage of the model's state on a GPU.
-    pub fn storage_on_gpu(self) -> Storage {
-        match self {
-            Self::Auto => Storage::Compact,
-            Self::Off | Self::Sh | Self::All => self.storage_on_cpu(),
         }
     }
 }

@@ -70,11 +70,6 @@ impl CoarseSchedule {
         iteration > self.start
     }
 
-    /// True if the surface terms are on in `iteration` (from 1).
-    pub fn has_surface_terms(&self, iteration: u32) -> bool {
-        self.contains(iteration) && iteration > self.prune
-    }
-
     /// True if neighbours are found again after a step.
     pub fn is_neighbour_update(&self, span: ImageSpan) -> bool {
         let [before, after] =

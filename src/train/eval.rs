@@ -100,21 +100,10 @@ pub struct EvalRequest<'a> {
     pub lpips: Option<&'a LpipsWeights>,
 }
 
-/// Rendered view and its photograph.
-struct Compared<'a, B: TrainDevice> {
-    frame: &'a B::Frame<frame_state::Shown>,
-    target: &'a B::Target,
-}
-
 /// LPIPS network of an evaluation. Unloaded if memory is short.
 struct Perception<B: TrainDevice> {
-    loaded: Option<LoadedNet<B>>,
-}
-
-/// LPIPS network on the device.
-struct LoadedNet<B: TrainDevice> {
-    kind: LpipsNet,
-    net: B::Net,
+    /// Kind of the network, and the network on the device.
+    loaded: Option<(LpipsNet, B::Net)>,
 }
 
 impl<B: TrainDevice> Perception<B> {
@@ -125,7 +114,7 @@ impl<B: TrainDevice> Perception<B> {
     ) -> Result<Self, TrainError> {
         let Some(weights) = weights else { return Ok(Self { loaded: None }) };
         match device.load_lpips(weights) {
-            Ok(net) => Ok(Self { loaded: Some(LoadedNet { kind: weights.net(), net }) }),
+            Ok(net) => Ok(Self { loaded: Some((weights.net(), net)) }),
             Err(error) if error.is_out_of_memory() => {
                 let mut none = Self { loaded: None };
                 none.give_up(views, &error);
@@ -137,7 +126,7 @@ impl<B: TrainDevice> Perception<B> {
 
     /// Returns the kind of the network.
     fn net(&self) -> Option<LpipsNet> {
-        self.loaded.as_ref().map(|loaded| loaded.kind)
+        self.loaded.as_ref().map(|&(kind, _)| kind)
     }
 
     /// Measures LPIPS of a view. After a failure no further view is measured, because a mean over some of the views
@@ -146,10 +135,11 @@ impl<B: TrainDevice> Perception<B> {
         &mut self,
         device: &mut B,
         views: &mut Views<'_>,
-        Compared { frame, target }: Compared<'_, B>,
+        frame: &B::Frame<frame_state::Shown>,
+        target: &B::Target,
         input: LpipsInput,
     ) -> Result<Option<f64>, TrainError> {
-        let Some(LoadedNet { net, .. }) = &self.loaded else { return Ok(None) };
+        let Some((_, net)) = &self.loaded else { return Ok(None) };
         match device.lpips(net, frame, target, input) {
             Ok(found) => Ok(Some(found)),
             Err(error)
@@ -237,11 +227,10 @@ pub fn evaluate<B: TrainDevice>(
         };
         if !is_hidden {
             let mut metrics = Metrics::from(device.measure(&frame, &target)?);
-            let compared = || Compared { frame: &frame, target: &target };
-            metrics.lpips = perception.of(device, views, compared(), LpipsInput::Stretched)?;
+            metrics.lpips = perception.of(device, views, &frame, &target, LpipsInput::Stretched)?;
             if let Some(image) = image.as_ref().filter(|_| with_reference) {
                 let lpips = if perception.net() == Some(LpipsNet::Vgg) {
-                    perception.of(device, views, compared(), LpipsInput::EightBits)?
+                    perception.of(device, views, &frame, &target, LpipsInput::EightBits)?
                 } else {
                     None
                 };
@@ -323,33 +312,27 @@ fn mean(views: &[ViewMetrics]) -> Metrics {
     let count = views.len() as f64;
     let mean = |of: fn(&Metrics) -> f64| views.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
     let lpips: Option<f64> = views.iter().map(|view| view.metrics.lpips).sum();
+    let corrected: Option<Vec<Corrected>> =
+        views.iter().map(|view| view.metrics.corrected).collect();
+    let reference: Option<Vec<ReferenceMetrics>> =
+        views.iter().map(|view| view.metrics.reference).collect();
     Metrics {
         psnr: mean(|m| m.psnr),
         ssim: mean(|m| m.ssim),
         l1: mean(|m| m.l1),
         lpips: lpips.map(|sum| sum / count),
-        corrected: mean_corrected(views),
-        reference: mean_reference(views),
+        corrected: corrected.map(|all| Corrected {
+            psnr: all.iter().map(|m| m.psnr).sum::<f64>() / count,
+            ssim: all.iter().map(|m| m.ssim).sum::<f64>() / count,
+        }),
+        reference: reference.map(|all| {
+            let lpips: Option<f64> = all.iter().map(|m| m.lpips).sum();
+            ReferenceMetrics {
+                ssim: all.iter().map(|m| m.ssim).sum::<f64>() / count,
+                lpips: lpips.map(|sum| sum / count),
+            }
+        }),
     }
-}
-
-fn mean_corrected(views: &[ViewMetrics]) -> Option<Corrected> {
-    let all: Vec<Corrected> =
-        views.iter().map(|view| view.metrics.corrected).collect::<Option<_>>()?;
-    let mean =
-        |of: fn(&Corrected) -> f64| all.iter().map(of).sum::<f64>() / all.len().max(1) as f64;
-    Some(Corrected { psnr: mean(|m| m.psnr), ssim: mean(|m| m.ssim) })
-}
-
-fn mean_reference(views: &[ViewMetrics]) -> Option<ReferenceMetrics> {
-    let all: Vec<ReferenceMetrics> =
-        views.iter().map(|view| view.metrics.reference).collect::<Option<_>>()?;
-    let count = all.len().max(1) as f64;
-    let lpips: Option<f64> = all.iter().map(|view| view.lpips).sum();
-    Some(ReferenceMetrics {
-        ssim: all.iter().map(|view| view.ssim).sum::<f64>() / count,
-        lpips: lpips.map(|sum| sum / count),
-    })
 }
 
 // PSNR, SSIM and LPIPS of a render.

@@ -26,21 +26,21 @@ const EVALUATED_AHEAD: usize = 2000;
 pub(crate) struct Feed<'a> {
     pub(crate) views: Views<'a>,
     order: ViewOrder,
-    /// Images of this process, if other ranks draw the rest.
-    own: Option<RankImages>,
+    /// Images of this process, whose photographs are decoded ahead, if other ranks draw the rest.
+    pub(super) own: Option<RankImages>,
     /// Epoch whose views are decoded ahead.
     epoch: Option<usize>,
     ahead: Option<Chosen>,
     /// Views that were not scheduled for decoding because the device held them.
     left_out: BTreeSet<usize>,
-    /// Iterations after which held-out views are evaluated.
-    evaluations: Vec<u32>,
-    others: Option<ComparedViews>,
+    /// Iterations after which held-out views are evaluated. Their photographs are decoded ahead.
+    pub(super) evaluations: Vec<u32>,
+    pub(super) others: Option<ComparedViews>,
 }
 
 /// Neighbour views for comparisons.
-struct ComparedViews {
-    views: OtherViews,
+pub(super) struct ComparedViews {
+    pub(super) views: OtherViews,
     /// First iteration that compares views.
     from: u32,
 }
@@ -75,11 +75,6 @@ impl<'a> Feed<'a> {
         Self { views, order, own, epoch, ahead: None, left_out, evaluations, others: None }
     }
 
-    /// Decodes only photographs of these images ahead, because other ranks draw the rest.
-    pub(super) fn share_images(&mut self, own: RankImages) {
-        self.own = Some(own);
-    }
-
     /// Enables comparisons with neighbour views in the iterations that need them.
     pub(crate) fn compare_views(&mut self, dataset: &Dataset, config: &Config) {
         let schedule = CoarseSchedule::of(config).filter(|_| config.sugar.compares_views());
@@ -87,11 +82,6 @@ impl<'a> Feed<'a> {
             views: OtherViews::of(dataset, config.run.seed),
             from: schedule.prune.max(schedule.start).saturating_add(1),
         });
-    }
-
-    /// Returns the neighbour views, if comparisons are enabled.
-    pub(crate) fn compared_views(&self) -> Option<&OtherViews> {
-        self.others.as_ref().map(|others| &others.views)
     }
 
     /// Returns the neighbour view of an iteration's view.
@@ -129,18 +119,9 @@ impl<'a> Feed<'a> {
             }
             // The next choice skips views that cannot be decoded.
             let Some(image) = self.fetch(device, iteration, other) else { continue };
-            let target =
-                device.upload_target(Photo { image: &image, stay: Stay::Resident(other) })?;
-            drop(image);
-            self.views.release(device, other);
-            return Ok(Some((other, target)));
+            return Ok(Some((other, self.upload(device, other, image)?)));
         }
         Ok(None)
-    }
-
-    /// Decodes held-out photographs ahead of the evaluations after these iterations.
-    pub(crate) fn expect_evaluations(&mut self, iterations: Vec<u32>) {
-        self.evaluations = iterations;
     }
 
     /// Returns the view of an iteration with its photograph on the device.
@@ -165,12 +146,20 @@ impl<'a> Feed<'a> {
             let Some(image) = image.or_else(|| self.fetch(device, iteration, view)) else {
                 continue;
             };
-            let target =
-                device.upload_target(Photo { image: &image, stay: Stay::Resident(view) })?;
-            drop(image);
-            self.views.release(device, view);
-            return Ok((view, target));
+            return Ok((view, self.upload(device, view, image)?));
         }
+    }
+
+    fn upload<B: Device>(
+        &self,
+        device: &mut B,
+        view: usize,
+        image: Arc<Image>,
+    ) -> Result<B::Target, DeviceError> {
+        let target = device.upload_target(Photo { image: &image, stay: Stay::Resident(view) })?;
+        drop(image);
+        self.views.release(device, view);
+        Ok(target)
     }
 
     /// Returns the view of an iteration whose photograph another rank loads.
@@ -268,12 +257,9 @@ impl<'a> Feed<'a> {
             }
             next += 1;
         }
-        for view in self.order.following(iteration) {
-            if let Some(chosen) = self.try_view(device, iteration, view) {
-                return Ok(chosen);
-            }
-        }
-        Err(self.no_images())
+        let following = self.order.following(iteration);
+        let chosen = following.into_iter().find_map(|it| self.try_view(device, iteration, it));
+        chosen.ok_or_else(|| self.no_images())
     }
 
     /// Returns the epoch of an iteration, from 0.
@@ -456,11 +442,6 @@ impl<'a> Views<'a> {
     /// True if a view is known to be hidden by its mask.
     pub fn is_hidden(&self, index: usize) -> bool {
         self.hidden.contains(&index)
-    }
-
-    /// True if all views of a split are known to be hidden by their masks.
-    pub fn hides_all(&self, split: Split) -> bool {
-        self.split(split).iter().all(|&index| self.is_hidden(index))
     }
 
     /// Returns the reason why a view's image cannot be loaded, if known.

@@ -3,19 +3,20 @@
 use rayon::prelude::*;
 
 use super::appearance::compensation;
+use super::near;
 use super::span::ImageSpan;
 use super::strategy::{self, Strategy};
 use super::terms::{self, TrainingStage, ViewExtras};
-use super::{SceneScale, near};
 use crate::abi::terms::Inputs;
-use crate::backend::Footprint;
 use crate::backend::cpu::{Cpu, count};
+use crate::backend::{Footprint, Statistics};
 use crate::config::{Config, Regularize};
 use crate::dataset::{Dataset, ImageSource, View};
 use crate::math::linalg::{add, mul};
 use crate::memory::Rung;
 use crate::memory::plan::{
-    Maps, PlannedCoarse, PlannedColorTables, PlannedPhotographs, ViewGrowth, ViewSize,
+    Maps, OptionalColumns, PlannedCoarse, PlannedColorTables, PlannedPhotographs, ViewGrowth,
+    ViewSize,
 };
 use crate::model::Gaussians;
 
@@ -45,14 +46,23 @@ pub fn color_tables(config: &Config, dataset: &Dataset) -> Option<PlannedColorTa
     Some(PlannedColorTables { views: dataset.train.len() as u64, width: kind.width() as u64 })
 }
 
-/// Creates the density control strategy of a run, to query its schedule.
+/// Creates the density control strategy of a run, to query its schedule, which does not depend on the limit.
 pub fn strategy(config: &Config, dataset: &Dataset) -> Box<dyn Strategy<Cpu<f32>>> {
-    strategy::of(config, SceneScale::of(dataset), dataset)
+    strategy::of(config, dataset, usize::MAX)
 }
 
 /// True if a run has a densification step.
-pub fn has_rounds(config: &Config, strategy: &dyn Strategy<Cpu<f32>>) -> bool {
+pub fn has_rounds(config: &Config, dataset: &Dataset) -> bool {
+    let strategy = strategy(config, dataset);
     (0..config.optimize.iterations).any(|done| strategy.due(ImageSpan::of(done)))
+}
+
+/// Returns the optional columns of a run's model.
+pub fn optional_columns(config: &Config, dataset: &Dataset) -> OptionalColumns {
+    OptionalColumns {
+        filter_3d: config.optimize.filter_3d,
+        absolute_norm_sums: strategy(config, dataset).observes(1) == Some(Statistics::Both),
+    }
 }
 
 /// Returns the plan of SuGaR's coarse stage, if the run has one.

@@ -60,13 +60,8 @@ impl OtherViews {
     ) -> Option<usize> {
         let others = self.of_view.get(view).filter(|others| !others.is_empty())?;
         let first = self.stream(iteration).below(0, others.len());
-        others
-            .iter()
-            .cycle()
-            .skip(first)
-            .take(others.len())
-            .copied()
-            .find(|&other| is_usable(other))
+        let (before, from_first) = others.split_at(first);
+        from_first.iter().chain(before).copied().find(|&other| is_usable(other))
     }
 
     /// Returns the first sampled pixel of this iteration, 0 or 1 along each axis.
@@ -115,19 +110,13 @@ fn nearest(dataset: &Dataset, points: &[Vec3<f64>], view: usize) -> Vec<usize> {
             && (BASELINE[0]..=BASELINE[1]).contains(&baseline)
             && (ANGLE_DEGREES[0]..=ANGLE_DEGREES[1]).contains(&angle)
             && depth_of(seen_by, looked_at).is_some();
-        counts.then_some(OtherAngle { view: other, angle })
+        counts.then_some((other, angle))
     };
-    let mut found: Vec<OtherAngle> = dataset.train.iter().filter_map(angle_of).collect();
+    let mut found: Vec<(usize, f64)> = dataset.train.iter().filter_map(angle_of).collect();
     // The sort is stable: equal angles keep the order of names.
-    found.sort_by(|a, b| a.angle.total_cmp(&b.angle));
+    found.sort_by(|(_, one), (_, other)| one.total_cmp(other));
     found.truncate(MAX_NEIGHBOURS);
-    found.into_iter().map(|other| other.view).collect()
-}
-
-/// Neighbour view and its angle, degrees.
-struct OtherAngle {
-    view: usize,
-    angle: f64,
+    found.into_iter().map(|(view, _)| view).collect()
 }
 
 #[cfg(test)]

@@ -139,18 +139,11 @@ pub struct Refiner<'a, B: TrainDevice> {
     feed: Feed<'a>,
     /// Finished iterations.
     iteration: u32,
-    /// Step whose losses are not read yet.
-    pending: Option<PendingLoss<B>>,
+    /// Iteration, terms and losses of the step whose losses are not read yet.
+    pending: Option<(u32, Terms, B::Losses)>,
     training_seconds: f64,
     reported: Instant,
     times: RunTimes,
-}
-
-/// Losses of a step.
-struct PendingLoss<B: TrainDevice> {
-    iteration: u32,
-    terms: Terms,
-    losses: B::Losses,
 }
 
 impl<'a, B: TrainDevice> Refiner<'a, B> {
@@ -207,7 +200,7 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
     ) -> Result<Self, TrainError> {
         let binding = device.bind(&mut model, mesh.topology, mesh.state)?;
         let mut feed = Feed::new(Views::new(setup.dataset, setup.images), setup.config.run.seed);
-        feed.expect_evaluations(vec![setup.rule.iterations]);
+        feed.evaluations = vec![setup.rule.iterations];
         let (pending, training_seconds, reported) = (None, 0.0, Instant::now());
         let times = RunTimes::default();
         Ok(Self {
@@ -272,7 +265,7 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
 
     fn announce(&mut self) -> Result<(), TrainError> {
         let info = self.device.info();
-        self.sink.on(&Event::Started {
+        Ok(self.sink.on(&Event::Started {
             model_path: self.setup.folder.to_owned(),
             device: info.name,
             gpu: info.uuid,
@@ -281,8 +274,7 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
             gaussians: self.device.len(&self.model),
             iteration: self.iteration,
             iterations: self.setup.rule.iterations,
-        })?;
-        Ok(())
+        })?)
     }
 }
 
@@ -316,7 +308,9 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let mut gradients = B::Gradients::default();
         let model = &mut self.model;
         let outputs = add_view(self.device, model, &target, &inputs, None, &mut gradients)?;
-        let step = self.step_of(iteration);
+        let rates = schedule::rates(&config.optimize, self.setup.rule.vertex_unit(), iteration);
+        let normal_consistency = self.setup.rule.normal_consistency;
+        let step = BoundStep { adam: AdamStep::new(iteration, rates), normal_consistency };
         self.device.step_bound(&mut self.model, &mut self.binding, gradients, &step)?;
         if iteration < self.setup.rule.iterations {
             self.feed.prefetch(self.device, iteration + 1)?;
@@ -325,7 +319,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         self.training_seconds += started.elapsed().as_secs_f64();
         let losses = outputs.pixels;
         let is_ready = losses.is_ready();
-        let before = self.pending.replace(PendingLoss { iteration, terms, losses });
+        let before = self.pending.replace((iteration, terms, losses));
         self.report(before)?;
         if is_ready {
             self.report_pending()?;
@@ -333,20 +327,13 @@ impl<B: TrainDevice> Refiner<'_, B> {
         self.warn_of_images()
     }
 
-    fn step_of(&self, iteration: u32) -> BoundStep {
-        let RefineRule { normal_consistency, .. } = *self.setup.rule;
-        let unit = self.setup.rule.vertex_unit();
-        let rates = schedule::rates(&self.setup.config.optimize, unit, iteration);
-        BoundStep { adam: AdamStep::new(iteration, rates), normal_consistency }
-    }
-
     /// Reports a step once its losses are available.
-    fn report(&mut self, pending: Option<PendingLoss<B>>) -> Result<(), TrainError> {
-        let Some(PendingLoss { iteration, terms, losses }) = pending else { return Ok(()) };
+    fn report(&mut self, pending: Option<(u32, Terms, B::Losses)>) -> Result<(), TrainError> {
+        let Some((iteration, terms, losses)) = pending else { return Ok(()) };
         let losses = losses.read()?;
         let ms = self.reported.elapsed().as_secs_f64() * 1e3;
         self.reported = Instant::now();
-        self.sink.on(&Event::Step(Step {
+        Ok(self.sink.on(&Event::Step(Step {
             before: iteration.saturating_sub(1),
             iteration,
             images: 1,
@@ -355,8 +342,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
             total: losses.total,
             gaussians: self.device.len(&self.model),
             ms,
-        }))?;
-        Ok(())
+        }))?)
     }
 
     fn report_pending(&mut self) -> Result<(), TrainError> {
@@ -411,8 +397,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let path = new_point_cloud(self.setup.folder, iteration)?;
         let style = PlyStyle { mode: render_mode(config), frame: self.setup.dataset.frame };
         write_point_cloud(&path, style, self.device, &mut self.model, &[])?;
-        self.sink.on(&Event::Saved { iteration, what: Saved::PointCloud, path })?;
-        Ok(())
+        Ok(self.sink.on(&Event::Saved { iteration, what: Saved::PointCloud, path })?)
     }
 
     /// Evaluates the held-out views, or else some training views.
@@ -455,15 +440,14 @@ impl<B: TrainDevice> Refiner<'_, B> {
             Phase::Training,
             PhasePeak { vram: self.device.take_peak(), host: peak_resident_memory() },
         );
-        self.sink.on(&Event::Finished {
+        Ok(self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),
             training_seconds: self.training_seconds,
             interrupted: outcome == Outcome::Interrupted,
             peaks,
             times: self.times,
-        })?;
-        Ok(())
+        })?)
     }
 }
 

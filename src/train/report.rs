@@ -7,7 +7,7 @@ use super::event::{
     Distributions, Event, LARGE, MemoryReport, PhasePeaks, Pictures, Tensors, Vram,
 };
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
-use crate::backend::{MemoryEntry, MemoryKind, Rendered};
+use crate::backend::{DeviceMemory, MemoryEntry, MemoryKind, Rendered};
 use crate::dataset::View;
 use crate::layout::{self, Purpose};
 use crate::math::field::{deviation_towards, is_near_surface};
@@ -26,37 +26,27 @@ pub(super) const DISTRIBUTION_INTERVAL: u32 = 1000;
 /// Largest number of sampled Gaussians.
 const SAMPLES: usize = 10_000;
 
-pub(super) struct MemoryInputs<'a> {
-    /// Finished iterations.
-    pub(super) iteration: u32,
-    /// Bytes that the run itself counts: the model, the last iteration, the host's photographs.
-    pub(super) tensors: Tensors,
-    /// Entries of the device's ledger.
-    pub(super) device: &'a [MemoryEntry],
-    /// Peak use of the arena in recent iterations.
-    pub(super) scratch_needed: Bytes,
-    /// Copies of the model that threads write to files.
-    pub(super) copies: Bytes,
-    /// Budget of the device's memory.
-    pub(super) budget: Option<Bytes>,
-    /// Limit of the host's memory.
-    pub(super) host_limit: Limit,
-    /// Peaks so far.
-    pub(super) peaks: PhasePeaks,
-}
-
-/// Reports the current memory use.
-pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -> Event {
+/// Reports the current memory use. `tensors`: bytes that the run itself counts, `copies`: copies of the model that
+/// threads write to files.
+pub(super) fn memory(
+    iteration: u32,
+    mut tensors: Tensors,
+    peaks: PhasePeaks,
+    device: Option<&DeviceMemory>,
+    copies: Bytes,
+    host_limit: Limit,
+    creep: &mut UnexplainedGrowth,
+) -> Event {
     let host = host_memory();
-    let photographs = inputs.device.iter().filter(|entry| entry.kind == MemoryKind::Photographs);
+    let entries = device.map_or(&[][..], |memory| &memory.entries);
+    let photographs = entries.iter().filter(|entry| entry.kind == MemoryKind::Photographs);
     let photographs: Bytes = photographs.map(|entry| entry.bytes).sum();
-    let mut tensors = inputs.tensors;
     tensors.images += photographs;
-    let vram = (!inputs.device.is_empty()).then(|| {
-        let on_device = || inputs.device.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
+    let vram = device.filter(|_| !entries.is_empty()).map(|device| {
+        let on_device = || entries.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
         let allocated: Bytes = on_device().map(|entry| entry.bytes).sum();
         let taken = |kind| {
-            let entries = inputs.device.iter().filter(move |entry| entry.kind == kind);
+            let entries = entries.iter().filter(move |entry| entry.kind == kind);
             entries.map(|entry| entry.mapped).sum()
         };
         // Photographs are left out, because the governor varies their number.
@@ -67,30 +57,29 @@ pub(super) fn memory(inputs: &MemoryInputs<'_>, creep: &mut UnexplainedGrowth) -
             context: taken(MemoryKind::Context),
             photographs: taken(MemoryKind::Photographs),
             scratch: taken(MemoryKind::Arena),
-            slack: slack(inputs.device, inputs.scratch_needed),
+            slack: slack(entries, device.recent_scratch),
             large_count: on_device().filter(|entry| entry.bytes >= LARGE).count(),
-            creep: creep.take(inputs.iteration, held),
-            budget: inputs.budget,
+            creep: creep.take(iteration, held),
+            budget: Some(device.budget),
         }
     });
     let host_creep = match (vram, host) {
         (None, Some(host)) => {
-            let explained = tensors.images.0 + inputs.copies.0;
-            let held = Bytes(host.resident.0.saturating_sub(explained));
-            creep.take(inputs.iteration, held)
+            let explained = tensors.images.0 + copies.0;
+            creep.take(iteration, Bytes(host.resident.0.saturating_sub(explained)))
         }
         _ => None,
     };
     Event::Memory(MemoryReport {
-        iteration: inputs.iteration,
+        iteration,
         tensors,
         vram,
-        offloaded: offloaded(inputs.device),
+        offloaded: offloaded(entries),
         host_creep,
         host_resident: host.map(|host| host.resident),
         host_total: host.map(|host| host.total),
-        host_limit: host.map(|host| inputs.host_limit.on(host.total)),
-        peaks: inputs.peaks,
+        host_limit: host.map(|host| host_limit.on(host.total)),
+        peaks,
     })
 }
 
@@ -307,18 +296,14 @@ mod tests {
         device: &[MemoryEntry],
         creep: &mut UnexplainedGrowth,
     ) -> MemoryReport {
-        let inputs = MemoryInputs {
-            iteration,
-            tensors: Tensors { images: Bytes(5), ..Tensors::default() },
-            device,
-            scratch_needed: Bytes(200),
-            copies: Bytes(0),
-            budget: Some(Bytes(2000)),
-            host_limit: Limit::Percent(60.0),
-            peaks: PhasePeaks::default(),
-        };
-        let Event::Memory(report) = memory(&inputs, creep) else { panic!("another event") };
-        report
+        let (recent_scratch, budget) = (Bytes(200), Bytes(2000));
+        let device = DeviceMemory { entries: device.to_vec(), recent_scratch, budget };
+        let tensors = Tensors { images: Bytes(5), ..Tensors::default() };
+        let (peaks, limit) = (PhasePeaks::default(), Limit::Percent(60.0));
+        match memory(iteration, tensors, peaks, Some(&device), Bytes(0), limit, creep) {
+            Event::Memory(report) => report,
+            _ => panic!("another event"),
+        }
     }
 
     #[test]

@@ -38,14 +38,19 @@ pub fn rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
 /// those of positions fall log-linearly to `final_lr_share`.
 pub fn photometric_rates(options: &OptimizeOptions, extent: f64, iteration: u32) -> Rates {
     let rates = rates(options, extent, iteration);
-    let share = final_factor(options, iteration);
+    Rates { means: rates.means, ..scaled(rates, final_factor(options, iteration)) }
+}
+
+/// Multiplies all rates by a factor.
+pub(super) fn scaled(rates: Rates, factor: f64) -> Rates {
+    let Rates { means, log_scales, quats, opacity_logits, sh_dc, sh_rest } = rates;
     Rates {
-        means: rates.means,
-        log_scales: rates.log_scales * share,
-        quats: rates.quats * share,
-        opacity_logits: rates.opacity_logits * share,
-        sh_dc: rates.sh_dc * share,
-        sh_rest: rates.sh_rest * share,
+        means: means * factor,
+        log_scales: log_scales * factor,
+        quats: quats * factor,
+        opacity_logits: opacity_logits * factor,
+        sh_dc: sh_dc * factor,
+        sh_rest: sh_rest * factor,
     }
 }
 

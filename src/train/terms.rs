@@ -171,8 +171,7 @@ impl<'a> Moment<'a> {
                 extent,
                 drives_opacities: schedule.contains(iteration)
                     && schedule.entropy.contains(&iteration),
-                surface_iteration: schedule
-                    .has_surface_terms(iteration)
+                surface_iteration: (iteration > schedule.prune.max(schedule.start))
                     .then(|| iteration - schedule.prune - 1),
                 ..moment
             },

@@ -1,6 +1,7 @@
 //! Forward and backward pass of one view.
 
 use super::appearance::ColorStep;
+use super::schedule::scaled;
 use super::span::ImageSpan;
 use crate::backend::{
     AdamStep, Compensation, DeviceError, Held as _, LossValues, Objective, OtherView, Rates,
@@ -94,18 +95,6 @@ pub(super) fn rate_factor(options: &OptimizeOptions, span: ImageSpan) -> f64 {
     if options.no_batch_scaling { 1.0 } else { batch_rate(span.images()) }
 }
 
-fn scaled(rates: Rates, factor: f64) -> Rates {
-    let Rates { means, log_scales, quats, opacity_logits, sh_dc, sh_rest } = rates;
-    Rates {
-        means: means * factor,
-        log_scales: log_scales * factor,
-        quats: quats * factor,
-        opacity_logits: opacity_logits * factor,
-        sh_dc: sh_dc * factor,
-        sh_rest: sh_rest * factor,
-    }
-}
-
 // Mean losses over the views of a step.
 
 /// Sums of loss values over views.
@@ -115,16 +104,8 @@ pub(super) struct MeanLosses {
     views: u32,
     /// Terms of all views.
     pub(super) terms: Terms,
-    sums: Vec<KeySum>,
-}
-
-/// Sum of the values under one key.
-#[derive(Debug)]
-struct KeySum {
-    key: &'static str,
-    sum: f64,
-    /// Number of views with the key.
-    views: u32,
+    /// Keys with the sum of their values and the number of views that have them.
+    sums: Vec<(&'static str, f64, u32)>,
 }
 
 impl MeanLosses {
@@ -132,9 +113,9 @@ impl MeanLosses {
     pub(super) fn add(&mut self, terms: Terms, [pixels, samples]: [LossValues; 2]) {
         self.total += pixels.total;
         for (key, value) in [pixels.pairs, samples.pairs].concat() {
-            match self.sums.iter_mut().find(|known| known.key == key) {
-                Some(known) => (known.sum, known.views) = (known.sum + value, known.views + 1),
-                None => self.sums.push(KeySum { key, sum: value, views: 1 }),
+            match self.sums.iter_mut().find(|(known, ..)| *known == key) {
+                Some((_, sum, views)) => (*sum, *views) = (*sum + value, *views + 1),
+                None => self.sums.push((key, value, 1)),
             }
         }
         if self.views == 0 {
@@ -152,7 +133,7 @@ impl MeanLosses {
 
     /// Returns the mean of each key over the views that have it.
     pub(super) fn pairs(&self) -> Vec<(&'static str, f64)> {
-        self.sums.iter().map(|of| (of.key, of.sum / f64::from(of.views))).collect()
+        self.sums.iter().map(|&(key, sum, views)| (key, sum / f64::from(views))).collect()
     }
 }
 

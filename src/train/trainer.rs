@@ -49,7 +49,6 @@ use super::event::{
 };
 use super::feed::{Feed, TakenOther, Views};
 use super::live::LivePage;
-use super::other_views::OtherViews;
 use super::pace::{Pace, Paced, Passed, Turn};
 use super::report::UnexplainedGrowth;
 use super::save::BackgroundFiles;
@@ -83,6 +82,8 @@ pub struct TrainerSetup<'a> {
     pub images: &'a ImageLoader,
     /// Resolved configuration.
     pub config: &'a Config,
+    /// Largest number of Gaussians or vertices.
+    pub max_points: usize,
     /// Network weights for LPIPS in evaluations.
     pub lpips: Option<&'a LpipsWeights>,
     /// Existing model folder.
@@ -235,15 +236,15 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let mut feed = Feed::new(views, setup.config.run.seed);
         let pace = Pace::new(setup.config, setup.dataset.train.len(), progress);
         if !pace.has_budget() {
-            feed.expect_evaluations(schedule::evaluations(setup.config));
+            feed.evaluations = schedule::evaluations(setup.config);
         }
         feed.compare_views(setup.dataset, setup.config);
         if device.world() > 1 {
-            feed.share_images(RankImages::of(setup.config, 0, device.world()));
+            feed.own = Some(RankImages::of(setup.config, 0, device.world()));
         }
         Self {
             scale,
-            strategy: strategy::of(setup.config, scale, setup.dataset),
+            strategy: strategy::of(setup.config, setup.dataset, setup.max_points),
             setup,
             device,
             sink,
@@ -365,21 +366,20 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.sink.written().iter().for_each(Completion::wait);
         self.times.waiting_seconds += waited.elapsed().as_secs_f64();
         self.times.wall_seconds = self.setup.began.elapsed().as_secs_f64();
-        self.sink.on(&Event::Finished {
+        Ok(self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),
             training_seconds: self.clock.seconds(),
             interrupted,
             peaks: self.peaks.peaks,
             times: self.times,
-        })?;
-        Ok(())
+        })?)
     }
 
     fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
         self.feed.schedule_decoding(self.device, self.pace.next_image());
         let info = self.device.info();
-        self.sink.on(&Event::Started {
+        Ok(self.sink.on(&Event::Started {
             model_path: self.setup.model_path.to_owned(),
             device: info.name,
             gpu: info.uuid,
@@ -388,8 +388,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             gaussians: self.device.len(&self.model),
             iteration: self.iteration,
             iterations: last,
-        })?;
-        Ok(())
+        })?)
     }
 }
 
@@ -624,7 +623,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Warns if `--multi-view` is on and no view has a neighbour.
     fn warn_of_lone_views(&mut self) -> Result<(), TrainError> {
-        if self.feed.compared_views().is_some_and(OtherViews::is_empty) {
+        if self.feed.others.as_ref().is_some_and(|others| others.views.is_empty()) {
             self.warn(
                 "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
                  sees the same points. Train with more photographs or with COLMAP's points",

@@ -162,8 +162,9 @@ pub fn set_up<T>(
     let dataset = &Dataset::load(&config.scene).unwrap();
     fs::create_dir_all(place.model()).unwrap();
     let (model_path, stop) = (&place.model(), &AtomicBool::new(false));
-    let began = Instant::now();
-    run(TrainerSetup { lpips, dataset, images, config, model_path, began, stop })
+    let (began, max_points) = (Instant::now(), config.densify.max_points);
+    let max_points = max_points.map_or(usize::MAX, |most| usize::try_from(most).unwrap());
+    run(TrainerSetup { lpips, dataset, images, config, max_points, model_path, began, stop })
 }
 
 impl TestFolder {

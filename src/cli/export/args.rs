@@ -144,7 +144,7 @@ pub(super) struct CutOptions {
 }
 
 /// Up axis of COLMAP.
-const SCENE_UP: UpAxis = UpAxis::NegativeY;
+pub(super) const SCENE_UP: UpAxis = UpAxis::NegativeY;
 
 /// Options that move the scene.
 #[derive(Args)]
@@ -238,11 +238,6 @@ impl PlaceOptions {
             ..ScenePlacement::default()
         });
         about_axes.chain(upright).chain(moved).collect()
-    }
-
-    /// True if the up axis differs from COLMAP's.
-    pub(super) fn is_turned_up(&self) -> bool {
-        self.up() != SCENE_UP
     }
 
     /// Returns the up axis of the placed scene.

@@ -18,7 +18,6 @@ use crate::cli::exit::{DataError, UsageError};
 use crate::cli::mesh::exposures;
 use crate::cli::scene::{ModelArgs, Opened, none_to_compare};
 use crate::config::{Config, DeviceChoice, MemoryOptions, RunOptions, SceneOptions};
-use crate::dataset::{Dataset, ImageLoader};
 use crate::math::linalg::{add, length, scale, sub};
 use crate::mesh::{TextureSource, VertexFit, fit_vertex_colors};
 use crate::sog::{RefitScene, drawn_looks, footprint_of, with_device};
@@ -27,9 +26,7 @@ use crate::train::event::Split;
 
 /// Model with its photographs, and the placements that undo the export's.
 pub(super) struct Refit {
-    config: Config,
-    dataset: Dataset,
-    images: ImageLoader,
+    opened: Opened,
     options: DeviceOptions,
     back: Vec<ScenePlacement>,
     images_drawn: u32,
@@ -46,16 +43,11 @@ impl Refit {
             return Ok(None);
         };
         let run = RunOptions { device: args.sog.device, ..RunOptions::default() };
-        let Opened { config, dataset, images, .. } =
-            open_trained_scene(args, model_path, run, "--refit", matches)?;
-        let options = DeviceOptions::of_surface(&config, matches);
+        let opened = open_trained_scene(args, model_path, run, "--refit", matches)?;
+        let options = DeviceOptions::of_surface(&opened.config, matches);
         let steps = placement.steps.iter().rev();
         let back = steps.map(ScenePlacement::inverse).collect::<Result<_, _>>()?;
-        Ok(Some(Self { config, dataset, images, options, back, images_drawn }))
-    }
-
-    pub(super) fn device_options(&self) -> DeviceOptions {
-        self.options.clone()
+        Ok(Some(Self { opened, options, back, images_drawn }))
     }
 
     /// Fits the colours in the coordinates of the photographs.
@@ -65,7 +57,7 @@ impl Refit {
         mut stored: Splats,
         alike: &SharedRows,
     ) -> anyhow::Result<Splats> {
-        let Self { config, dataset, images, .. } = self;
+        let Opened { config, dataset, images, .. } = &self.opened;
         for placement in &self.back {
             stored.place(placement)?;
         }
@@ -154,12 +146,9 @@ pub(super) fn fit_to_photographs(
     let Opened { config, dataset, images, .. } = &opened;
     let mut views = Views::new(dataset, images);
     let background = config.scene.background_color().0;
-    let fit_to_photographs = fit_vertex_colors(mesh, &mut views, background, &exposures);
+    let fit = fit_vertex_colors(mesh, &mut views, background, &exposures);
     warn_of_images(&mut views);
-    match fit_to_photographs {
-        Some(fit_to_photographs) => Ok(Some(fit_to_photographs)),
-        None => Err(none_to_compare(&views, Split::Train).into()),
-    }
+    Ok(Some(fit.ok_or_else(|| none_to_compare(&views, Split::Train))?))
 }
 
 /// Opens the scene with the model's training views only. Errors begin with the flag that needs the scene.
@@ -222,25 +211,19 @@ impl SogExport<'_> {
     }
 
     pub(super) fn write(self, device: DeviceChoice) -> anyhow::Result<WriteReport> {
-        let wants_gpu = match device {
-            DeviceChoice::Cpu => false,
-            DeviceChoice::Cuda => true,
-            DeviceChoice::Auto => {
-                gpu::is_present()
-                    && gpu::kernels().is_some()
-                    && self.splats.len() >= MIN_GAUSSIANS_FOR_GPU
-            }
-        };
+        let count = self.splats.len();
+        let has_gpu =
+            || gpu::is_present() && gpu::kernels().is_some() && count >= MIN_GAUSSIANS_FOR_GPU;
         if let Some(refit) = self.refit {
-            return Ok(device::on(&refit.device_options(), OnDevice(self))??);
+            return Ok(device::on(&refit.options, self)??);
         }
-        if !self.has_palette() || !wants_gpu {
+        if !self.has_palette() || device.is_cpu(has_gpu) {
             return Ok(write(self.to, self.splats, self.format)?);
         }
         let mut config = Config::default();
         config.run.device = DeviceChoice::Cuda;
         let (to, splats, format) = (self.to, self.splats, self.format);
-        match device::on(&DeviceOptions::of(&config), OnDevice(self)) {
+        match device::on(&DeviceOptions::of(&config), self) {
             Ok(written) => Ok(written?),
             Err(error) if device == DeviceChoice::Auto => {
                 tracing::warn!(
@@ -263,20 +246,17 @@ fn near_of(cameras: &[SceneCamera]) -> f64 {
     if is_spread { RenderSettings::DEFAULT.near * reach } else { f64::INFINITY }
 }
 
-/// Task of a device. Errors of the file format are part of the output, not failures of the device.
-struct OnDevice<'a>(SogExport<'a>);
-
-impl Task for OnDevice<'_> {
+impl Task for SogExport<'_> {
+    /// Errors of the file format are part of the output, not failures of the device.
     type Output = Result<WriteReport, SplatFileError>;
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<Self::Output> {
-        let Self(export) = self;
-        let cameras = export.cameras();
+        let cameras = self.cameras();
         // A small scene needs a nearer plane, as in training without `--near-share`.
-        let near = export.near.min(near_of(cameras));
+        let near = self.near.min(near_of(cameras));
         let seen = match cameras {
             [] => None,
-            _ => drawn_looks(device, export.splats, cameras, near)
+            _ => drawn_looks(device, self.splats, cameras, near)
                 .map_err(|error| {
                     tracing::warn!(
                         "the Gaussians cannot be drawn: {error}. How much each counts in the palette of \
@@ -285,7 +265,7 @@ impl Task for OnDevice<'_> {
                 })
                 .ok(),
         };
-        let SogExport { to, splats, format, refit, .. } = export;
+        let Self { to, splats, format, refit, .. } = self;
         let mut failure = None;
         let fit = |device: &mut B, stored: Splats, alike: &SharedRows| match refit?
             .fit(device, stored, alike)

@@ -21,6 +21,7 @@ use crate::math::{Real as _, sh};
 use crate::model::{Gaussians, Primitive as _, TriangleMesh};
 
 use super::fit;
+use crate::train::triangles::UsedVertices;
 
 #[derive(Serialize)]
 struct ExportedMesh {
@@ -39,17 +40,12 @@ struct ExportedMesh {
     bytes: u64,
 }
 
-/// PLY of triangles and the iteration of its model, if it has one.
-pub(super) struct MeshSource<'a> {
-    pub(super) from: &'a Path,
-    pub(super) iteration: Option<u32>,
-}
-
-/// Reads, colours, cuts, places and writes triangles.
+/// Reads, colours, cuts, places and writes triangles. `iteration`: that of the file's model, if it has one.
 pub(super) fn run(
     args: &ExportArgs,
     format: &ExportFormat,
-    &MeshSource { from, iteration }: &MeshSource<'_>,
+    from: &Path,
+    iteration: Option<u32>,
     target: &Path,
     matches: &ArgMatches,
 ) -> anyhow::Result<()> {
@@ -186,25 +182,14 @@ fn crop(mesh: &mut TriangleMesh, places: &CropOptions) -> usize {
 
 /// Removes vertices without a triangle.
 fn keep_used(mesh: &mut TriangleMesh) {
-    let mut new_from_old = vec![None; mesh.vertices.len()];
-    for &vertex in mesh.faces.as_flattened() {
-        new_from_old[vertex as usize] = Some(0);
+    let used = UsedVertices::of(&mesh.faces, mesh.vertices.len());
+    used.renumber(&mut mesh.faces);
+    let mut vertices = Gaussians::empty(mesh.vertices.sh_degree);
+    for (to, group) in vertices.groups_mut().into_iter().zip(mesh.vertices.groups()) {
+        let row = |&row: &u32| &group.values[row as usize * group.width..][..group.width];
+        to.extend(used.kept.iter().flat_map(row));
     }
-    for (new, number) in (0_u32..).zip(new_from_old.iter_mut().flatten()) {
-        *number = new;
-    }
-    for vertex in mesh.faces.as_flattened_mut() {
-        *vertex = new_from_old[*vertex as usize].unwrap_or_default();
-    }
-    let mut used = Gaussians::empty(mesh.vertices.sh_degree);
-    for (to, group) in used.groups_mut().into_iter().zip(mesh.vertices.groups()) {
-        if group.width == 0 {
-            continue;
-        }
-        let rows = group.values.chunks_exact(group.width).zip(&new_from_old);
-        to.extend(rows.filter(|(_, new)| new.is_some()).flat_map(|(row, _)| row));
-    }
-    mesh.vertices = used;
+    mesh.vertices = vertices;
 }
 
 fn write(path: &Path, mesh: &Mesh, format: &ExportFormat) -> Result<(), OutputError> {

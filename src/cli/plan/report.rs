@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use serde::Serialize;
 
+use super::PlanArgs;
 use crate::backend::CHUNK_ROWS;
 use crate::cli::exit::UsageError;
-use crate::cli::host_limit::BOUND_MESH;
-use crate::cli::mesh::{meshing, planned_model};
+use crate::cli::host_limit::{BOUND_MESH, planned_model};
+use crate::cli::mesh::meshing;
 use crate::cli::parser::is_typed;
-use crate::cli::refine::{BoundOptions, bound_bytes, refining};
+use crate::cli::refine::{bound_bytes, refining};
 use crate::cli::sugar::{SUGAR_METHOD, SUGAR_TEXTURE};
 use crate::config::{Config, DeviceChoice, Layers, preset_names, resolve};
 use crate::dataset::Dataset;
@@ -170,9 +171,6 @@ pub(super) struct PlanReport {
     pub(super) host_limit: Option<PlannedHost>,
     /// Stages of `splat sugar` after training, if surface terms are on.
     pub(super) sugar: Vec<SurfaceStage>,
-    /// Gaussians that views see.
-    #[serde(skip)]
-    pub(super) seen: Option<ViewGrowth>,
 }
 
 /// Stage after training.
@@ -191,36 +189,6 @@ pub(super) struct SurfaceStage {
 }
 
 impl PlanReport {
-    pub(super) fn new(
-        scene: PlannedScene,
-        gaussians: PlannedGaussians,
-        run: &PlannedRun,
-        budget: Option<Budget>,
-    ) -> Self {
-        let forecast = run.forecast(budget.map(|budget| budget.bytes));
-        let ModelSize { gaussians: count, sh_degree, storage, .. } = run.model;
-        Self {
-            scene,
-            gaussians,
-            gpus: None,
-            sh_degree,
-            storage,
-            view: run.seen.of(count),
-            counted: false,
-            budget,
-            fits: fits(budget, &forecast),
-            forecast,
-            largest: Vec::new(),
-            vertex_budgets: Vec::new(),
-            training_ends_with: None,
-            remedies: Vec::new(),
-            host: Vec::new(),
-            host_limit: None,
-            sugar: Vec::new(),
-            seen: None,
-        }
-    }
-
     /// Returns an error text if the plan does not fit.
     pub(super) fn shortage(&self) -> Option<String> {
         let budget = self.budget?;
@@ -385,28 +353,20 @@ const UNDECIMATED: u64 = 1_000_000;
 /// Approximate number of triangles per vertex of a closed mesh.
 const FACES_OF_VERTEX: u64 = 2;
 
-/// Options of these stages.
-pub(super) struct SurfaceOptions<'a> {
-    pub(super) mesh: &'a MeshOptions,
-    pub(super) bound: &'a BoundOptions,
-    /// True if the refinement is left out.
-    pub(super) skip_refinement: bool,
-    /// Memory of context and code.
-    pub(super) context: Bytes,
-}
-
-/// Returns the stages after training, none without surface terms.
+/// Returns the stages after the training of `count` Gaussians, none without surface terms.
 pub(super) fn surface_stages(
-    typed: &SurfaceOptions<'_>,
+    args: &PlanArgs,
     matches: &ArgMatches,
     config: &Config,
     dataset: &Dataset,
-    report: &PlanReport,
+    count: u64,
+    seen: ViewGrowth,
+    budget: Option<Budget>,
 ) -> Result<Vec<SurfaceStage>, UsageError> {
-    let Some(seen) = report.seen.filter(|_| config.has_coarse_stage()) else {
+    if !config.has_coarse_stage() {
         return Ok(Vec::new());
-    };
-    let mut options = typed.mesh.clone();
+    }
+    let mut options = args.mesh.clone();
     // Defaults of `splat sugar`.
     if !is_typed(matches, "method") {
         options.method = SUGAR_METHOD;
@@ -421,30 +381,29 @@ pub(super) fn surface_stages(
     if let (Some(Corner(low)), Some(Corner(high))) = (options.bbox_min, options.bbox_max) {
         options = options.fitted_to(&WorldBox { low, high });
     }
-    let count = report.gaussians.count;
     let gaussians = config.densify.target_gaussians.map_or(count, |target| target.min(count));
-    let (least_vertices, per_triangle) = typed.bound.bound()?;
+    let (least_vertices, per_triangle) = args.bound.bound()?;
     let extracted = match options.decimation_target as u64 {
         0 => UNDECIMATED,
         target => target,
     };
     let refined_texture = options.texture.texture;
     let mut surface_stages = Vec::new();
-    if !typed.skip_refinement {
+    if !args.skip_refinement {
         // The mesh has vertex colours until it is refined.
         options.texture.texture = TextureSource::None;
     }
     let scene = MeshedScene {
         largest: seen.px.map(u64::from).iter().product(),
-        pixels: dataset.train.iter().map(|&view| dataset.views[view].camera.pixels() as u64).sum(),
+        pixels: dataset.train_pixels(),
         gaussians,
         triangles: extracted,
     };
     let model = planned_model(config, config.optimize.sh_degree, gaussians);
     let drawing =
-        PlannedMeshing { context: typed.context, ..meshing(&options, config, model, seen) };
-    surface_stages.push(mesh_stage(&drawing, &options, &scene, report.budget));
-    if typed.skip_refinement {
+        PlannedMeshing { context: args.context, ..meshing(&options, config, model, seen) };
+    surface_stages.push(mesh_stage(&drawing, &options, &scene, budget));
+    if args.skip_refinement {
         return Ok(surface_stages);
     }
     let faces =
@@ -453,14 +412,14 @@ pub(super) fn surface_stages(
     let refinement = PlannedRefinement {
         measured: Some((model, seen)),
         textured: refined_texture == TextureSource::Gaussians,
-        context: typed.context,
+        context: args.context,
         ..refining(config, dataset, model.with(bound.gaussians), bound, seen)
     };
-    let forecast = refinement.forecast(report.budget.map(|budget| budget.bytes));
+    let forecast = refinement.forecast(budget.map(|budget| budget.bytes));
     surface_stages.push(SurfaceStage {
         command: "splat refine",
         with: format!("{} Gaussians on {faces} triangles", bound.gaussians),
-        fits: fits(report.budget, &forecast),
+        fits: fits(budget, &forecast),
         forecast,
         host: refinement_host(&refinement, config, dataset, &bound),
         remedy: "bind fewer Gaussians: with a smaller --decimation-target or \
@@ -469,7 +428,7 @@ pub(super) fn surface_stages(
     Ok(surface_stages)
 }
 
-fn fits(budget: Option<Budget>, forecast: &Forecast) -> Option<bool> {
+pub(super) fn fits(budget: Option<Budget>, forecast: &Forecast) -> Option<bool> {
     budget.map(|budget| forecast.least <= budget.bytes)
 }
 

@@ -139,14 +139,6 @@ struct Results {
     files: Vec<PathBuf>,
 }
 
-/// Written files of a refined mesh.
-pub(super) struct WrittenMesh<'a> {
-    /// Texture options of the mesh.
-    pub(super) texture: &'a TextureOptions,
-    /// Names of the files, relative to the folder.
-    pub(super) files: Vec<PathBuf>,
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RefineRecord {
     settings: RefineSettings,
@@ -218,13 +210,14 @@ impl RefineRecord {
             && results.files.iter().all(|file| folder.join(file).is_file())
     }
 
-    /// Sets the results.
+    /// Sets the results. `files`: names of the written files, relative to the folder.
     pub(super) fn complete(
         &mut self,
         topology: &BoundTopology,
         before: &BoundColumns,
         after: &BoundColumns,
-        written: WrittenMesh<'_>,
+        texture: &TextureOptions,
+        files: Vec<PathBuf>,
         began: Instant,
     ) {
         self.results = Some(Results {
@@ -234,8 +227,8 @@ impl RefineRecord {
             creases_before: mean_crease(topology, &before.vertices),
             creases_after: mean_crease(topology, &after.vertices),
             seconds: began.elapsed().as_secs_f64(),
-            texture: written.texture.clone(),
-            files: written.files,
+            texture: texture.clone(),
+            files,
         });
     }
 

@@ -111,7 +111,7 @@ impl<P: Primitive> StoredCheckpoint<P> {
             primitive: PhantomData,
         };
         stored.check_values().map_err(&damaged)?;
-        let read = stored.read_tables().and_then(|()| stored.read_bound().map(drop));
+        let read = stored.read_tables().and_then(|_| stored.read_bound().map(drop));
         let read = read.and_then(|()| stored.read_faces().map(drop));
         read.map_err(|error| damaged(error.to_string()))?;
         Ok(stored)
@@ -119,12 +119,8 @@ impl<P: Primitive> StoredCheckpoint<P> {
 
     /// Reads the colour tables in the order of [`Checkpoint::train_views`]. `None` without tables.
     pub fn appearance(&mut self) -> Result<Option<AppearanceTables>, CheckpointError> {
-        let unreadable = |source| CheckpointError::Unreadable { path: self.path.clone(), source };
-        self.tables
-            .as_ref()
-            .map(|tables| tables.read(&mut self.file))
-            .transpose()
-            .map_err(unreadable)
+        let read = self.read_tables();
+        read.map_err(|source| CheckpointError::Unreadable { path: self.path.clone(), source })
     }
 
     /// True if the model is bound to a mesh.
@@ -152,8 +148,8 @@ impl<P: Primitive> StoredCheckpoint<P> {
         self.bound.as_ref().map(|bound| bound.read(&mut self.file)).transpose()
     }
 
-    fn read_tables(&mut self) -> io::Result<()> {
-        self.tables.as_ref().map_or(Ok(()), |tables| tables.read(&mut self.file).map(drop))
+    fn read_tables(&mut self) -> io::Result<Option<AppearanceTables>> {
+        self.tables.as_ref().map(|tables| tables.read(&mut self.file)).transpose()
     }
 
     /// Returns the degree of the harmonics that are read.
@@ -368,47 +364,39 @@ fn places(
 impl Checkpoint {
     /// Writes the checkpoint of a model and its colour tables into the model folder, through a synced and renamed
     /// temporary file. A model on a device is read in chunks.
-    pub fn write<P: Primitive, S: Rows<P>>(
+    pub fn write<P: Primitive, S: Rows<P, Error: Into<TrainError>>>(
         &self,
         model_path: &Path,
         model: &mut S,
         appearance: Option<&AppearanceTables>,
-    ) -> Result<PathBuf, TrainError>
-    where
-        TrainError: From<S::Error>,
-    {
+    ) -> Result<PathBuf, TrainError> {
         let tables = appearance.map(table_tensors).unwrap_or_default();
         self.write_after(model_path, model, &tables, &[])
     }
 
     /// Writes a checkpoint of a model that is bound to a mesh.
-    pub fn write_bound<P: Primitive, S: Rows<P>>(
+    pub fn write_bound<P: Primitive, S: Rows<P, Error: Into<TrainError>>>(
         &self,
         model_path: &Path,
         model: &mut S,
         bound: &BoundState,
-    ) -> Result<PathBuf, TrainError>
-    where
-        TrainError: From<S::Error>,
-    {
+    ) -> Result<PathBuf, TrainError> {
         self.write_after(model_path, model, &tensors::bound_tensors(bound), &[])
     }
 
     /// Writes a checkpoint with these additional tensors. The file appears in its folder after `earlier` is complete.
-    pub(super) fn write_after<P: Primitive, S: Rows<P>>(
+    pub(super) fn write_after<P: Primitive, S: Rows<P, Error: Into<TrainError>>>(
         &self,
         model_path: &Path,
         model: &mut S,
         tables: &[Tensor<'_>],
         earlier: &[Completion],
-    ) -> Result<PathBuf, TrainError>
-    where
-        TrainError: From<S::Error>,
-    {
+    ) -> Result<PathBuf, TrainError> {
         let path = path(model_path, self.iteration);
         let fail = |source| OutputError::new(&path, source);
         create_folder(&model_path.join("checkpoints"))?;
-        let (sh_degree, rows) = (model.shape()?.sh_degree(), model.len());
+        let shape = model.shape().map_err(Into::<TrainError>::into)?;
+        let (sh_degree, rows) = (shape.sh_degree(), model.len());
         let columns = columns(P::SCHEMA, sh_degree, model.optional());
         let header = self
             .header(&columns, sh_degree, rows, tables)
@@ -423,7 +411,7 @@ impl Checkpoint {
             } else {
                 for chunk in chunks(rows) {
                     let first = chunk.start;
-                    let rows = model.read(chunk)?;
+                    let rows = model.read(chunk).map_err(Into::<TrainError>::into)?;
                     check_snapshot(&rows, first)?;
                     places.fill(file, &rows).map_err(fail)?;
                 }

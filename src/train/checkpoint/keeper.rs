@@ -101,16 +101,13 @@ impl CheckpointKeeper {
     /// Writes a checkpoint. On a full disk, older checkpoints by time are removed, and then the reserve is released
     /// for a requested checkpoint. Returns `None` with a warning if a checkpoint by time finds no space. The file
     /// appears after `earlier` is complete.
-    pub(in crate::train) fn write<P: Primitive, S: Rows<P>>(
+    pub(in crate::train) fn write<P: Primitive, S: Rows<P, Error: Into<TrainError>>>(
         &mut self,
         checkpoint: &Checkpoint,
         model: &mut S,
         beside: &BesideRows,
         earlier: &[Completion],
-    ) -> Result<Option<PathBuf>, TrainError>
-    where
-        TrainError: From<S::Error>,
-    {
+    ) -> Result<Option<PathBuf>, TrainError> {
         let model_path = self.model_path.clone();
         let tables = beside.tensors();
         let faces = beside.faces.as_ref().map_or(0, |state| state.faces.len());
@@ -144,16 +141,13 @@ impl CheckpointKeeper {
     }
 
     /// Writes rows that can be read only once. A full disk is an error.
-    pub(in crate::train) fn write_once<P: Primitive, S: Rows<P>>(
+    pub(in crate::train) fn write_once<P: Primitive, S: Rows<P, Error: Into<TrainError>>>(
         &self,
         checkpoint: &Checkpoint,
         model: &mut S,
         beside: &BesideRows,
         earlier: &[Completion],
-    ) -> Result<PathBuf, TrainError>
-    where
-        TrainError: From<S::Error>,
-    {
+    ) -> Result<PathBuf, TrainError> {
         let tables = beside.tensors();
         let faces = beside.faces.as_ref().map_or(0, |state| state.faces.len());
         self.make_room(self.bytes::<P>(model.len(), faces, model.optional()));

@@ -2,7 +2,7 @@
 //! pace where a view's pixels disagree about an opacity, unseen Gaussians are removed, and opacities are halved now
 //! and then. Opacity resets, after which Adam loses all moments, are not used.
 
-use super::growth::{Births, SPLIT_SHRINK, grow};
+use super::growth::{SPLIT_SHRINK, grow};
 use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy, least_images};
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, MotionReach, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
@@ -196,7 +196,7 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
                 unseen: !self.window.covers_views(site.images_per_iteration),
             },
         };
-        grow(site, &candidates, Births { wanted, most: wanted }, &rule)
+        grow(site, &candidates, wanted, wanted, &rule)
     }
 
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust> {

@@ -93,19 +93,13 @@ impl GradientGrowth {
     }
 }
 
-/// Requested and largest number of new Gaussians of a densification step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Births {
-    pub(super) wanted: usize,
-    pub(super) most: usize,
-}
-
 /// Densifies up to `wanted` candidates, as far as `most` and memory allow. If memory is still short, prunes only, and
 /// skips the step if that fails too.
 pub(super) fn grow<D: Edit<Gaussians>>(
     site: &mut Site<'_, D>,
     candidates: &Candidates,
-    Births { wanted, most }: Births,
+    wanted: usize,
+    most: usize,
     rule: &EditRule,
 ) -> Result<RoundReport, TrainError> {
     let births = site.device.grant_births(site.model, wanted.min(most))?;
@@ -142,9 +136,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
 
     fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
         let candidates = site.device.score(site.model, &self.rule)?;
-        let births = Births { wanted: candidates.count(), most: self.room(site.len()) };
-        let rule = self.edit_rule(site.span.after);
-        grow(site, &candidates, births, &rule)
+        let (room, rule) = (self.room(site.len()), self.edit_rule(site.span.after));
+        grow(site, &candidates, candidates.count(), room, &rule)
     }
 
     /// Resets opacities every interval, and once when density control begins on a white background.

@@ -17,14 +17,6 @@ use crate::train::span::ImageSpan;
 use crate::train::terms::open;
 use crate::train::{MemoryFallbacks as _, TrainError, render_footprint, schedule};
 
-/// Surface measures of sampled Gaussians.
-struct SurfaceMeasures {
-    /// Share of the Gaussians near the visible surface, 0 to 1.
-    share_near: Option<f64>,
-    /// Mean of the smallest scales, world units.
-    mean_thickness: Option<f64>,
-}
-
 impl<B: TrainDevice> Trainer<'_, B> {
     /// True if the next iteration belongs to the coarse stage.
     pub(super) fn is_in_coarse(&self) -> bool {
@@ -173,8 +165,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             coarse.near = Some(near);
         }
         let (iteration, gaussians) = (self.iteration, self.device.len(&self.model));
-        self.sink.on(&Event::Neighbours { iteration, count, gaussians, seconds })?;
-        Ok(())
+        Ok(self.sink.on(&Event::Neighbours { iteration, count, gaussians, seconds })?)
     }
 
     /// Keeps the last value of each surface term. Values of terms that are no longer used are dropped.
@@ -213,22 +204,21 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let iteration = span.after;
         let mut report = SurfaceReport { iteration, values, ..SurfaceReport::default() };
         if span.crosses(report::DISTRIBUTION_INTERVAL) {
-            let SurfaceMeasures { share_near, mean_thickness } =
+            (report.share_near_surface, report.mean_thickness) =
                 self.with_memory_retry(Self::measure_surface)?;
-            (report.share_near_surface, report.mean_thickness) = (share_near, mean_thickness);
         }
-        self.sink.on(&Event::Surface(report))?;
-        Ok(())
+        Ok(self.sink.on(&Event::Surface(report))?)
     }
 
-    /// Measures the distance of sampled Gaussians from the visible surface, and their thickness.
-    fn measure_surface(&mut self) -> Result<SurfaceMeasures, TrainError> {
+    /// Returns the share of sampled Gaussians near the visible surface, and the mean of their smallest scales, world
+    /// units.
+    fn measure_surface(&mut self) -> Result<(Option<f64>, Option<f64>), TrainError> {
         let config = self.setup.config;
         let rows = report::sample(self.device.len(&self.model), config.run.seed, self.iteration);
         let sample = self.device.sample(&mut self.model, &rows)?;
         let mean_thickness = mean_thickness(&sample);
         let Some(&view) = self.feed.views.split(Split::Train).first() else {
-            return Ok(SurfaceMeasures { share_near: None, mean_thickness });
+            return Ok((None, mean_thickness));
         };
         let view = self.feed.views.training_view(view);
         let near = self.feed.views.near();
@@ -240,7 +230,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         };
         let frame = self.device.render(&self.model, view, &settings, Look::SURFACE)?;
         let drawn = self.device.image(&frame)?;
-        let share_near = share_near_surface(&sample, view, near, &drawn);
-        Ok(SurfaceMeasures { share_near, mean_thickness })
+        Ok((share_near_surface(&sample, view, near, &drawn), mean_thickness))
     }
 }

@@ -37,8 +37,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             // The measurement scheduled other views.
             self.feed.schedule_decoding(self.device, self.pace.next_image());
         }
-        self.sink.on(&Event::PrunedToTarget(report))?;
-        Ok(())
+        Ok(self.sink.on(&Event::PrunedToTarget(report))?)
     }
 
     fn psnr_of_target(&mut self) -> Result<Option<f64>, TrainError> {

@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::Trainer;
 use crate::backend::{ModelShape, Peaks, TrainDevice};
 use crate::files::OutputError;
-use crate::memory::Bytes;
 use crate::train::event::{Buffers, Event, Phase, Tensors};
 use crate::train::schedule::Milestones;
 use crate::train::{MemoryFallbacks as _, TrainError, report};
@@ -70,18 +69,16 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let images = self.feed.views.held();
         self.end_phase(self.phase());
         let memory = self.device.memory(Peaks::Keep);
-        let inputs = report::MemoryInputs {
-            iteration: self.iteration,
-            tensors: Tensors { parameters, optimizer, images, ..self.tensors },
-            device: memory.as_ref().map_or(&[], |memory| &memory.entries),
-            scratch_needed: memory.as_ref().map_or(Bytes(0), |memory| memory.recent_scratch),
-            copies: self.files.held() + self.live.held(),
-            budget: memory.as_ref().map(|memory| memory.budget),
-            host_limit: self.setup.config.memory.host_limit,
-            peaks: self.peaks.peaks,
-        };
-        self.sink.on(&report::memory(&inputs, &mut self.creep))?;
-        Ok(())
+        let report = report::memory(
+            self.iteration,
+            Tensors { parameters, optimizer, images, ..self.tensors },
+            self.peaks.peaks,
+            memory.as_ref(),
+            self.files.held() + self.live.held(),
+            self.setup.config.memory.host_limit,
+            &mut self.creep,
+        );
+        Ok(self.sink.on(&report)?)
     }
 
     /// Reports the sizes of all buffers and their peaks since the last report, with `--profile-tensors`.
@@ -92,16 +89,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let Some(memory) = self.device.memory(Peaks::Reset) else { return Ok(()) };
         let gaussians = self.device.len(&self.model);
         let (iteration, entries) = (self.iteration, memory.entries);
-        self.sink.on(&Event::Buffers(Buffers { iteration, after, gaussians, entries }))?;
-        Ok(())
+        Ok(self.sink.on(&Event::Buffers(Buffers { iteration, after, gaussians, entries }))?)
     }
 
     pub(super) fn report_distributions(&mut self) -> Result<(), TrainError> {
         let count = self.device.len(&self.model);
         let rows = report::sample(count, self.setup.config.run.seed, self.iteration);
         let sample = self.device.sample(&mut self.model, &rows)?;
-        self.sink.on(&report::distributions(&sample, count, self.iteration))?;
-        Ok(())
+        Ok(self.sink.on(&report::distributions(&sample, count, self.iteration))?)
     }
 
     /// Warns if the run has removed most Gaussians without `--target-gaussians`.

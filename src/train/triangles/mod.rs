@@ -114,34 +114,27 @@ pub fn draw(scores: &[f32], areas: &[f32], rule: &FaceDraw, stream: RandomStream
         let may_be = score > 0.0 && areas[face] >= rule.area_min;
         may_be.then(|| (1.0 - stream.uniform(face as u64)).ln() / f64::from(score))
     });
-    let mut order: Vec<u32> = largest.into_iter().map(|ranked| ranked.face).collect();
+    let mut order: Vec<u32> = largest.into_iter().map(|(_, face)| face).collect();
     let mut is_there = vec![false; scores.len()];
     order.iter().for_each(|&face| is_there[face as usize] = true);
-    let drawn = top_keys(keys, rule.drawn).into_iter().map(|ranked| ranked.face);
+    let drawn = top_keys(keys, rule.drawn).into_iter().map(|(_, face)| face);
     order.extend(drawn.filter(|&face| !is_there[face as usize]));
     order
 }
 
-/// Triangle and its key.
-#[derive(Clone, Copy, Debug)]
-struct RankedFace {
-    key: f64,
-    face: u32,
-}
-
-/// Returns the triangles that have a key.
-fn ranked(values: &[f32], key: impl Fn(usize, f32) -> Option<f64> + Sync) -> Vec<RankedFace> {
+/// Returns the keys of the triangles that have one, each with its triangle.
+fn ranked(values: &[f32], key: impl Fn(usize, f32) -> Option<f64> + Sync) -> Vec<(f64, u32)> {
     let numbered = (0_u32..).zip(values).collect::<Vec<_>>();
     numbered
         .into_par_iter()
-        .filter_map(|(face, &value)| key(face as usize, value).map(|key| RankedFace { key, face }))
+        .filter_map(|(face, &value)| Some((key(face as usize, value)?, face)))
         .collect()
 }
 
 /// Returns the `count` largest keys in descending order. Equal keys are ordered by triangle.
-fn top_keys(mut ranked: Vec<RankedFace>, count: usize) -> Vec<RankedFace> {
-    let order = |a: &RankedFace, b: &RankedFace| -> Ordering {
-        b.key.total_cmp(&a.key).then(a.face.cmp(&b.face))
+fn top_keys(mut ranked: Vec<(f64, u32)>, count: usize) -> Vec<(f64, u32)> {
+    let order = |(one, first): &(f64, u32), (other, second): &(f64, u32)| -> Ordering {
+        other.total_cmp(one).then(first.cmp(second))
     };
     if count == 0 {
         return Vec::new();
