@@ -14,82 +14,34 @@ use crate::spz::SpzOptionsError;
 
 /// Error of reading or writing a file of Gaussians.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SplatFileError {
-    /// The file cannot be read.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The content is not valid.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}: {fault}")]
     Content {
-        /// The file or folder.
         path: PathBuf,
-        /// The fault of the content.
         #[source]
         fault: FormatFault,
     },
-    /// Neither content nor name identifies a format.
     #[error(
         "{path}: has an unknown format. Give a .ply, .compressed.ply, .splat, .ksplat, .spz, .sog or .glb, or a \
          folder with meta.json or lod-meta.json"
     )]
-    Unknown {
-        /// The file or folder.
-        path: PathBuf,
-    },
-    /// The file cannot be written.
+    Unknown { path: PathBuf },
     #[error(
         "{path}: cannot be written: {source}. Check the free space and the permissions of the \
          folder"
     )]
-    Unwritable {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// SPZ cannot hold the Gaussians.
+    Unwritable { path: PathBuf, source: io::Error },
     #[error("{path}: {source}")]
-    Spz {
-        /// The file.
-        path: PathBuf,
-        /// The limit of the format.
-        #[source]
-        source: SpzOptionsError,
-    },
-    /// SOG cannot hold the Gaussians.
+    Spz { path: PathBuf, source: SpzOptionsError },
     #[error("{path}: {source}")]
-    Sog {
-        /// The file.
-        path: PathBuf,
-        /// The limit of the format.
-        #[source]
-        source: SogError,
-    },
-    /// GLB cannot hold the Gaussians.
+    Sog { path: PathBuf, source: SogError },
     #[error("{path}: {source}")]
-    Glb {
-        /// The file.
-        path: PathBuf,
-        /// The limit of the format.
-        #[source]
-        source: GlbError,
-    },
-    /// The page cannot be made.
+    Glb { path: PathBuf, source: GlbError },
     #[error("{path}: {source}")]
-    Html {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: HtmlError,
-    },
+    Html { path: PathBuf, source: HtmlError },
 }
 
 impl SplatFileError {

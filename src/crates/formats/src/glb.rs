@@ -479,24 +479,16 @@ const VERTEX_BUFFER: u32 = 34_962;
 
 /// Error of Gaussians that a GLB cannot hold.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum GlbError {
-    /// The file would be longer than 32 bits allow.
     #[error(
         "a GLB holds {limit} bytes at most, but {count} Gaussians need {needed}: crop the scene or \
          cut its SH degree"
     )]
-    TooLarge {
-        /// Required bytes.
-        needed: u64,
-        /// Allowed bytes.
-        limit: u64,
-        /// Number of Gaussians.
-        count: usize,
-    },
-    /// The scene is empty: glTF has no empty accessors.
+    TooLarge { needed: u64, limit: u64, count: usize },
+    // glTF has no empty accessors.
     #[error("a GLB cannot hold a scene without Gaussians: crop less")]
     Empty,
-    /// The file cannot be written.
     #[error("GLB cannot be written: {0}. Check the free space and the permissions of the folder")]
     Write(#[from] io::Error),
 }

@@ -126,19 +126,16 @@ const BUNDLE: &[u8] = include_bytes!("../../../viewer/dist/viewer.js.gz");
 
 /// Error of making a page.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum HtmlError {
-    /// The Gaussians cannot be stored as SPZ.
     #[error(transparent)]
     Spz(#[from] SpzOptionsError),
-    /// A camera cannot render.
     #[error(
         "the camera `{0}` has a value that is not finite, or no size or focal length: leave it out"
     )]
     Camera(String),
-    /// The JSON cannot be written.
     #[error("the page's JSON cannot be made: {0}. Export another format, such as .spz")]
     Json(#[from] serde_json::Error),
-    /// The system cannot write.
     #[error(
         "the page cannot be written: {0}. Check the free space and the permissions of the folder"
     )]

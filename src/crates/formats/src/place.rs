@@ -119,14 +119,12 @@ impl ScenePlacement {
 
 /// Error of an invalid placement.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum PlacementError {
-    /// The scale is not positive and finite.
     #[error("the scale is {0}: give a number above 0")]
     Scale(f64),
-    /// The rotation is zero or not finite.
     #[error("the rotation {0:?} has no direction: give four numbers that are not all 0")]
     Rotation([f64; 4]),
-    /// The translation is not finite.
     #[error("the translation {0:?} is not finite: give three numbers")]
     Translation([f64; 3]),
 }

@@ -68,20 +68,12 @@ pub struct SplatColumns {
 
 /// Error of columns that do not form Gaussians.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SplatsError {
-    /// Unsupported SH degree.
     #[error("the SH degree is {0}; 0 to {MAX_SH_DEGREE} are supported: cut it")]
     Degree(u32),
-    /// Columns of different lengths.
     #[error("the column `{column}` has {found} rows, but {expected} are due: fill all columns")]
-    Length {
-        /// Name of the column.
-        column: &'static str,
-        /// Number of rows found.
-        found: usize,
-        /// Number of rows expected.
-        expected: usize,
-    },
+    Length { column: &'static str, found: usize, expected: usize },
 }
 
 /// Returns the number of coefficients per channel above degree 0.

@@ -665,14 +665,12 @@ impl Default for SpzOptions {
 
 /// Error of invalid options, or of Gaussians that SPZ cannot hold.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SpzOptionsError {
-    /// The number of bits is out of range.
     #[error("SPZ cannot store harmonics in {0} bits: give 1 to 8")]
     ShBits(u8),
-    /// The number of Gaussians is not a u32.
     #[error("SPZ cannot hold {0} Gaussians: crop the scene")]
     Count(usize),
-    /// Compression failed.
     #[error("SPZ cannot be packed: {0}")]
     Pack(#[from] io::Error),
 }

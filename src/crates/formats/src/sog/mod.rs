@@ -538,17 +538,14 @@ impl SogTools<'_> {
 
 /// Error of Gaussians that a SOG cannot hold.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SogError {
-    /// An image would be larger than a WebP allows.
     #[error("SOG cannot hold {0} Gaussians in its pictures: crop the scene or write it streamed")]
     Count(usize),
-    /// Encoding or writing failed.
     #[error("SOG cannot be written: {0}. Check the free space and the permissions of the folder")]
     Write(#[from] io::Error),
-    /// The requested colour fit failed.
     #[error("the colours cannot be fitted to photographs. Export without --refit")]
     NotFitted,
-    /// The written parts cannot be read.
     #[error("the SOG cannot be read back: it {0}")]
     ReadBack(#[from] FormatFault),
 }
