@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use splat_mesh::file::GlbFault;
 use splat_mesh::file::ply::{HeaderFault, PlyFault};
+use splat_mesh::file::{GlbFault, Truncated};
 
 use crate::glb::GlbError;
 use crate::html::HtmlError;
@@ -80,11 +80,6 @@ impl FormatFault {
     pub(crate) fn damaged(found: impl Into<String>) -> Self {
         Self::Damaged(found.into())
     }
-
-    /// Returns a fault of content that is too short.
-    pub(crate) fn truncated(what: &str, needed: u64, found: u64) -> Self {
-        Self::Damaged(format!("is truncated: {what} needs {needed} bytes, but there are {found}"))
-    }
 }
 
 impl From<io::Error> for FormatFault {
@@ -96,6 +91,12 @@ impl From<io::Error> for FormatFault {
             }
             _ => Self::Unreadable(error),
         }
+    }
+}
+
+impl From<Truncated> for FormatFault {
+    fn from(fault: Truncated) -> Self {
+        Self::damaged(fault.to_string())
     }
 }
 

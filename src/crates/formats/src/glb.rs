@@ -12,8 +12,8 @@ use splat_mesh::file::{GlbChunks, MOST_GLB_BYTES, glb_bytes, json_chunk, write_c
 use splat_mesh::narrow::{round_u8, to_f32};
 
 use crate::error::FormatFault;
+use crate::folder::parse_json;
 use crate::geometry::{bounds, logit, matrix, quaternion, sigmoid};
-use crate::parse::parse_json;
 use crate::place::{PlacementError, ScenePlacement};
 use crate::save::WorstErrors;
 use crate::splats::{Antialiasing, CheckedSplats, SH_C0, SplatColumns, Splats, sh_rest_count};

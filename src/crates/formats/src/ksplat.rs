@@ -6,8 +6,8 @@
 
 use crate::error::FormatFault;
 use crate::geometry::logit_of_byte;
-use crate::parse::ByteCursor;
 use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, sh_rest_count};
+use splat_mesh::file::ByteCursor;
 use splat_mesh::narrow::{half, to_f32};
 
 const HEADER_BYTES: usize = 4096;

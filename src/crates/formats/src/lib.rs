@@ -37,7 +37,6 @@ mod html;
 mod known_splats;
 mod ksplat;
 mod open;
-mod parse;
 mod place;
 mod ply;
 mod save;

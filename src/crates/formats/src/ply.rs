@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, Read, Write};
 
 use rayon::prelude::*;
+use splat_mesh::file::Truncated;
 use splat_mesh::file::ply::{
     NewPlyHeader, PlyElement, PlyEncoding, PlyHeader, PlyProperty, Scalar,
 };
@@ -120,7 +121,7 @@ fn check_length(header: &PlyHeader, last: usize, file_bytes: u64) -> Result<(), 
     let found = file_bytes.saturating_sub(header.bytes);
     let room = found + u64::from(header.encoding == PlyEncoding::Ascii);
     if needed > room {
-        return Err(FormatFault::truncated("its table of Gaussians", needed, found));
+        return Err(Truncated { part: "its table of Gaussians", needed, found }.into());
     }
     Ok(())
 }

@@ -10,11 +10,11 @@ use std::ops::RangeInclusive;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use splat_mesh::file::{ByteCursor, Truncated};
 use splat_mesh::narrow::{half, low_byte, round_i32, round_u8, round_u32, to_f32};
 
 use crate::error::FormatFault;
 use crate::geometry::{SmallestThree, UnitQuat, logit_of_byte, normalised, sigmoid};
-use crate::parse::ByteCursor;
 use crate::place::{PlacementError, ScenePlacement};
 use crate::save::{EncodedSplats, WorstErrors};
 use crate::splats::{
@@ -191,7 +191,8 @@ fn unpack_gzip(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
     let mut bytes = Vec::new();
     (&mut unpacked).take(raw).read_to_end(&mut bytes)?;
     if (bytes.len() as u64) < raw {
-        return Err(FormatFault::truncated("its table of Gaussians", raw, bytes.len() as u64));
+        let found = bytes.len() as u64;
+        return Err(Truncated { part: "its table of Gaussians", needed: raw, found }.into());
     }
     let mut behind = Vec::new();
     (&mut unpacked).take(MAX_RECORD_BYTES).read_to_end(&mut behind)?;
@@ -243,7 +244,7 @@ fn unpack_zstd(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
         zstd::Decoder::with_buffer(frame)?.take(unpacked + 1).read_to_end(&mut bytes)?;
         let found = bytes.len() as u64 - before;
         if found != unpacked {
-            return Err(FormatFault::truncated("a stream", unpacked, found));
+            return Err(Truncated { part: "a stream", needed: unpacked, found }.into());
         }
     }
     if cursor.left() > 0 {

@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use splat_mesh::narrow::{to_f32, to_u32};
 
 use crate::error::FormatFault;
-use crate::folder::{PartSink, PartSource, check_name};
+use crate::folder::{PartSink, PartSource, check_name, parse_json};
 use crate::geometry::{logit, matrix, morton_order, quaternion, sigmoid};
-use crate::parse::parse_json;
 use crate::save::WorstErrors;
 use crate::sog::{SeenFrom, SogError, SogOptions, SogTools, read_sog, write_in_order};
 use crate::splats::{CheckedSplats, LEAST_LOG_SCALE, SH_C0, SplatColumns, Splats, sh_rest_count};

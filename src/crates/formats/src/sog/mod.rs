@@ -15,11 +15,10 @@ use serde::{Deserialize, Serialize};
 use splat_mesh::narrow::{floor_usize, round_u8, round_u16, to_f32, to_u32};
 
 use crate::error::FormatFault;
-use crate::folder::{PartSink, PartSource, check_name};
+use crate::folder::{PartSink, PartSource, check_name, parse_json};
 use crate::geometry::{
     SmallestThree, UnitQuat, logit_of_byte, morton_order, normalised, sh_basis, sigmoid,
 };
-use crate::parse::parse_json;
 use crate::place::SceneCamera;
 use crate::save::WorstErrors;
 use crate::splats::{

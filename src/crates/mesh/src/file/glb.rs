@@ -10,7 +10,7 @@ use std::path::Path;
 use bytemuck::AnyBitPattern;
 use serde_json::{Value, json};
 
-use super::{MeshFileError, Picture, check_atlas};
+use super::{ByteCursor, MeshFileError, Picture, Truncated, check_atlas};
 use crate::atlas::Atlas;
 use crate::mesh::{Mesh, check_mesh};
 use crate::narrow::{to_f32, to_f32s, to_f64s};
@@ -45,54 +45,40 @@ pub enum GlbFault {
     Version(u32),
     #[error("does not begin with a chunk of JSON")]
     NoJson,
-    #[error("is truncated: {part} needs {needed} bytes, but there are {found}")]
-    Truncated { part: &'static str, needed: u64, found: u64 },
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
 }
 
 impl<'a> GlbChunks<'a> {
     /// Finds the chunks of a whole file.
     pub fn of(bytes: &'a [u8]) -> Result<Self, GlbFault> {
         let head = "the header of GLB";
-        let mut rest = bytes;
-        if take(&mut rest, head, 4)? != GLB_MAGIC {
+        let mut cursor = ByteCursor::new(bytes);
+        if cursor.take(head, 4)? != GLB_MAGIC {
             return Err(GlbFault::NotGlb);
         }
-        let (version, total) = (take_u32(&mut rest, head)?, take_u32(&mut rest, head)?);
+        let (version, total) = (cursor.u32(head)?, cursor.u32(head)?);
         if version != VERSION {
             return Err(GlbFault::Version(version));
         }
         let (needed, found) = (u64::from(total), bytes.len() as u64);
         if needed > found {
-            return Err(GlbFault::Truncated { part: "the file", needed, found });
+            return Err(Truncated { part: "the file", needed, found }.into());
         }
-        let length = take_u32(&mut rest, head)? as usize;
-        if take(&mut rest, head, 4)? != JSON_CHUNK {
+        let length = cursor.u32(head)? as usize;
+        if cursor.take(head, 4)? != JSON_CHUNK {
             return Err(GlbFault::NoJson);
         }
-        let json = take(&mut rest, "its JSON", length)?;
+        let json = cursor.take("its JSON", length)?;
         let mut binary: &[u8] = &[];
-        if !rest.is_empty() {
+        if cursor.left() > 0 {
             let part = "its binary chunk";
-            let length = take_u32(&mut rest, part)? as usize;
-            take(&mut rest, part, 4)?;
-            binary = take(&mut rest, part, length)?;
+            let length = cursor.u32(part)? as usize;
+            cursor.take(part, 4)?;
+            binary = cursor.take(part, length)?;
         }
         Ok(Self { json, binary })
     }
-}
-
-fn take<'a>(rest: &mut &'a [u8], part: &'static str, count: usize) -> Result<&'a [u8], GlbFault> {
-    let Some((taken, after)) = rest.split_at_checked(count) else {
-        let (needed, found) = (count as u64, rest.len() as u64);
-        return Err(GlbFault::Truncated { part, needed, found });
-    };
-    *rest = after;
-    Ok(taken)
-}
-
-fn take_u32(rest: &mut &[u8], part: &'static str) -> Result<u32, GlbFault> {
-    let bytes = take(rest, part, 4)?;
-    Ok(bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)))
 }
 
 /// Returns the JSON chunk of a document, padded.
