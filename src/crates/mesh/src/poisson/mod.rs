@@ -6,13 +6,14 @@
 //! the points, each starting from the coarser one. Inside the modules, levels count the cells of the domain, which is
 //! twice as wide.
 
-mod operator;
-mod pyramid;
+mod equations;
 
 use std::collections::HashMap;
 
-use operator::{Band, Operator, Screen, cube_span, is_set, within_cube};
-use pyramid::{COARSEST, NodeField, Pyramid, Reader, Solved, SortedPoints, WIDER};
+use equations::{
+    Band, COARSEST, NodeField, Operator, Pyramid, Reader, Screen, Solved, SortedPoints, WIDER,
+    cube_span, is_set, within_cube,
+};
 use rayon::prelude::*;
 
 use crate::bricks::{self, BLOCK_NODES, BRICK_NODES, Block, Bricks, SIDE, block_index};
@@ -23,8 +24,7 @@ use crate::points::{OrientedPoints, PointsError, same_lengths};
 use crate::{Stopped, Watch};
 
 pub use crate::cubes::Cube;
-pub use operator::LevelReport;
-pub use pyramid::{DEEPEST, SHALLOWEST};
+pub use equations::{DEEPEST, LevelReport, SHALLOWEST};
 
 /// Least number of points of a surface.
 pub const FEWEST_POINTS: usize = 1000;
@@ -170,13 +170,13 @@ fn solve(
         return Err(PoissonError::TooManyBricks { depth, bricks, granted, fits });
     }
     watch.tell("equations", 0.0)?;
-    let mut b = operator::finest(points, areas, &band, finest);
+    let mut b = equations::finest(points, areas, &band, finest);
     // From the finest level to the coarsest, because each right side is computed from the finer one.
     let mut levels = Vec::new();
     for level in (COARSEST..finest).rev() {
         watch.check()?;
         let coarse = band_of(points, level);
-        let coarse_b = operator::restricted(&coarse, &band.bricks, &b);
+        let coarse_b = equations::restricted(&coarse, &band.bricks, &b);
         levels.push((
             level + 1,
             std::mem::replace(&mut band, coarse),
@@ -875,8 +875,8 @@ mod tests {
         let points = sorted(&torus_points(3000, [0.01, 0.3]));
         let areas: Vec<f32> = (0..points.len()).map(|row| 1e-4 * (1 + row % 5) as f32).collect();
         let (fine, coarse) = (Band::near(&points, COARSEST + 1), Band::dense(&points, COARSEST));
-        let fine_b = operator::finest(&points, &areas, &fine, COARSEST + 1);
-        let b = operator::restricted(&coarse, &fine.bricks, &fine_b);
+        let fine_b = equations::finest(&points, &areas, &fine, COARSEST + 1);
+        let b = equations::restricted(&coarse, &fine.bricks, &fine_b);
         // The integral of grad phi · V over all space against V's moments: summed with the values of a linear function
         // of the fine nodes, both levels give the same integral of its gradient times V.
         let moment = |bricks: &Bricks, b: &[f32], scale: f64| -> [f64; 4] {
