@@ -3,6 +3,8 @@
 use rayon::prelude::*;
 use splat_mesh::bricks;
 use splat_mesh::narrow::{round_u32, to_f32, to_u32};
+use splat_mesh::place::mul_transposed;
+use splat_mesh::points::bounds;
 
 use crate::splats::{MAX_SH_DEGREE, SH_C0, sh_rest_count};
 
@@ -120,16 +122,10 @@ pub(crate) fn logit(share: f64) -> f32 {
     to_f32((share / (1.0 - share)).ln())
 }
 
-/// Returns the finite logit of a quantised opacity.
-#[inline]
-pub(crate) fn logit_of_stored(share: f64) -> f32 {
-    logit(share.clamp(MARGIN, 1.0 - MARGIN))
-}
-
-/// Returns the logit of an opacity byte.
+/// Returns the finite logit of an opacity byte.
 #[inline]
 pub(crate) fn logit_of_byte(byte: u8) -> f32 {
-    logit_of_stored(f64::from(byte) / 255.0)
+    logit((f64::from(byte) / 255.0).clamp(MARGIN, 1.0 - MARGIN))
 }
 
 // Z-order curve (Morton 1966).
@@ -150,17 +146,6 @@ pub(crate) fn morton_order(means: &[[f32; 3]]) -> Vec<u32> {
     // Keys are unique, so the order does not depend on the thread count.
     keyed.par_sort_unstable();
     keyed.into_iter().map(|(_, row)| row).collect()
-}
-
-/// Returns the minimum and maximum of each coordinate; zeros without points.
-pub(crate) fn bounds(means: &[[f32; 3]]) -> ([f32; 3], [f32; 3]) {
-    let first = means.first().copied().unwrap_or_default();
-    means.iter().fold((first, first), |(low, high), mean| {
-        let each = |pick: fn(f32, f32) -> f32, from: [f32; 3]| {
-            std::array::from_fn(|i| pick(from[i], mean[i]))
-        };
-        (each(f32::min, low), each(f32::max, high))
-    })
 }
 
 // Real spherical harmonics of degrees 1 to 3 and their rotation.
@@ -270,9 +255,7 @@ impl HarmonicTurn {
                 let angle = std::f64::consts::TAU * (f64::from(step) + 0.5) / f64::from(STEPS);
                 let radius = (1.0 - height * height).sqrt();
                 let direction = [radius * angle.cos(), radius * angle.sin(), height];
-                let back = std::array::from_fn(|i| {
-                    rotation.iter().zip(direction).map(|(row, part)| row[i] * part).sum()
-                });
+                let back = mul_transposed(rotation, direction);
                 let (after, before) = (sh_basis(direction), sh_basis(back));
                 let area = weight * std::f64::consts::TAU / f64::from(STEPS);
                 for (row, after) in matrix.iter_mut().zip(after) {

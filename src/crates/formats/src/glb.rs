@@ -10,10 +10,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use splat_mesh::file::{GlbChunks, MOST_GLB_BYTES, glb_bytes, json_chunk, write_chunks};
 use splat_mesh::narrow::{round_u8, to_f32};
+use splat_mesh::place::{add, cross, dot, mat_mul, mul};
+use splat_mesh::points::bounds;
 
 use crate::error::FormatFault;
 use crate::folder::parse_json;
-use crate::geometry::{bounds, logit, matrix, quaternion, sigmoid};
+use crate::geometry::{logit, matrix, quaternion, sigmoid};
 use crate::place::{PlacementError, ScenePlacement};
 use crate::save::WorstErrors;
 use crate::splats::{Antialiasing, CheckedSplats, SH_C0, SplatColumns, Splats, sh_rest_count};
@@ -255,16 +257,12 @@ impl Affine {
     }
 
     fn point(&self, point: [f64; 3]) -> [f64; 3] {
-        let dot = |row: [f64; 3]| row.iter().zip(point).map(|(a, b)| a * b).sum::<f64>();
-        std::array::from_fn(|i| dot(self.rows[i]) + self.translation[i])
+        add(mul(&self.rows, point), self.translation)
     }
 
     /// Returns this transform after `first`.
     fn after(&self, first: &Self) -> Self {
-        let column = |j: usize| [0, 1, 2].map(|i| first.rows[i][j]);
-        let rows = self.rows.map(|row| {
-            std::array::from_fn(|j| row.iter().zip(column(j)).map(|(a, b)| a * b).sum())
-        });
+        let rows = mat_mul(&self.rows, &first.rows);
         Self { rows, translation: self.point(first.translation) }
     }
 
@@ -273,23 +271,16 @@ impl Affine {
         if *self == Self::IDENTITY {
             return Ok(0);
         }
-        let [a, b, c] = [0, 1, 2].map(|j| [0, 1, 2].map(|i| self.rows[i][j]));
-        let dot = |a: [f64; 3], b: [f64; 3]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let cross = |[a, b, c]: [f64; 3], [d, e, f]: [f64; 3]| {
-            [b * f - c * e, c * d - a * f, a * e - b * d]
-        };
+        let columns = [0, 1, 2].map(|j| self.rows.map(|row| row[j]));
+        let [a, b, c] = columns;
         let determinant = dot(cross(a, b), c);
         let scale = determinant.abs().cbrt();
-        let products = [
-            (dot(a, a), 1.0),
-            (dot(b, b), 1.0),
-            (dot(c, c), 1.0),
-            (dot(a, b), 0.0),
-            (dot(b, c), 0.0),
-            (dot(c, a), 0.0),
-        ];
-        let is_even = |(found, due): (f64, f64)| (found / (scale * scale) - due).abs() <= TOLERANCE;
-        if !products.into_iter().all(is_even) {
+        let products = mat_mul(&columns, &self.rows);
+        let is_even = |i: usize, j: usize| {
+            let due = f64::from(u8::from(i == j));
+            (products[i][j] / (scale * scale) - due).abs() <= TOLERANCE
+        };
+        if !(0..9).all(|at| is_even(at / 3, at % 3)) {
             return Err(FormatFault::Unsupported(format!(
                 "has a node with a matrix that stretches or skews ({:?}). Apply it before the export",
                 self.rows

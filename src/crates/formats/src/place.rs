@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use splat_mesh::narrow::to_f32;
+use splat_mesh::place::{add, cross, dot, mat_mul, mul, scale};
 
 use crate::geometry::{self, HarmonicTurn, matrix, product};
 use crate::splats::Splats;
@@ -40,13 +41,13 @@ impl UpAxis {
     /// Returns the shortest rotation to `target` as a unit quaternion (w, x, y, z). Half turns are about x, or about z
     /// for the axes ±x.
     pub fn rotation_to(self, target: Self) -> [f64; 4] {
-        let ([ax, ay, az], [bx, by, bz]) = (self.direction(), target.direction());
+        let (from, to) = (self.direction(), target.direction());
         let half = std::f64::consts::FRAC_1_SQRT_2;
-        let across = [ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx];
+        let across = cross(from, to);
         if across != [0.0; 3] {
             return [half, half * across[0], half * across[1], half * across[2]];
         }
-        match (ax * bx + ay * by + az * bz > 0.0, ax != 0.0) {
+        match (dot(from, to) > 0.0, from[0] != 0.0) {
             (true, _) => [1.0, 0.0, 0.0, 0.0],
             (false, true) => [0.0, 0.0, 0.0, 1.0],
             (false, false) => [0.0, 1.0, 0.0, 0.0],
@@ -112,8 +113,7 @@ impl ScenePlacement {
 
     /// Transforms a point; `rows` is the rotation matrix.
     pub(crate) fn point(&self, rows: &[[f64; 3]; 3], point: [f64; 3]) -> [f64; 3] {
-        let turned = rows.map(|row| row.iter().zip(point).map(|(r, x)| r * x).sum::<f64>());
-        std::array::from_fn(|i| self.scale * turned[i] + self.translation[i])
+        add(scale(mul(rows, point), self.scale), self.translation)
     }
 }
 
@@ -215,10 +215,7 @@ impl SceneCamera {
     pub fn place(&mut self, to: &ScenePlacement) -> Result<(), PlacementError> {
         let rows = matrix(to.unit_rotation()?);
         self.position = to.point(&rows, self.position);
-        let before = self.rotation;
-        self.rotation = rows.map(|row| {
-            std::array::from_fn(|k| row.iter().zip(before).map(|(r, axes)| r * axes[k]).sum())
-        });
+        self.rotation = mat_mul(&rows, &self.rotation);
         Ok(())
     }
 

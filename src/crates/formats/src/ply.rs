@@ -7,7 +7,8 @@ use splat_mesh::file::Truncated;
 use splat_mesh::file::ply::{
     NewPlyHeader, PlyElement, PlyEncoding, PlyHeader, PlyProperty, Scalar,
 };
-use splat_mesh::narrow::{round_u32, to_f32};
+use splat_mesh::narrow::{floor_u32, round_u8, round_u32, to_f32, to_f32s, to_f64s};
+use splat_mesh::place::Bounds;
 
 use crate::error::FormatFault;
 use crate::geometry::{
@@ -426,14 +427,13 @@ fn read_row(
         if let Some(length) = property.list {
             let mut bytes = [0; 8];
             read_value(length, encoding, input, &mut bytes[..length.bytes()])?;
-            let bytes_of_items =
-                list_length(length, bytes).map(|n| n * property.scalar.bytes() as u64);
-            let Some(due) = bytes_of_items else {
+            let Some(count) = length.value(&bytes).filter(|&count| count >= 0.0) else {
                 return Err(FormatFault::damaged(format!(
                     "has a list `{}` of a negative length",
                     property.name
                 )));
             };
+            let due = u64::from(floor_u32(count)) * property.scalar.bytes() as u64;
             if io::copy(&mut input.by_ref().take(due), &mut io::sink())? < due {
                 return Err(FormatFault::damaged(format!("ends in a list `{}`", property.name)));
             }
@@ -457,20 +457,6 @@ fn read_value(
         to.reverse();
     }
     Ok(())
-}
-
-/// Returns the length of a list; `None` if negative.
-fn list_length(kind: Scalar, bytes: [u8; 8]) -> Option<u64> {
-    let [a, b, c, d, ..] = bytes;
-    match kind {
-        Scalar::U8 => Some(a.into()),
-        Scalar::I8 => u64::try_from(i8::from_le_bytes([a])).ok(),
-        Scalar::U16 => Some(u16::from_le_bytes([a, b]).into()),
-        Scalar::I16 => u64::try_from(i16::from_le_bytes([a, b])).ok(),
-        Scalar::U32 => Some(u32::from_le_bytes([a, b, c, d]).into()),
-        Scalar::I32 => u64::try_from(i32::from_le_bytes([a, b, c, d])).ok(),
-        Scalar::F32 | Scalar::F64 => None,
-    }
 }
 
 /// Reads the next line that is not empty.
@@ -604,27 +590,13 @@ fn header(splats: &Splats) -> Vec<u8> {
 /// Number of Gaussians per chunk.
 const CHUNK_ROWS: usize = 256;
 
-/// Columns of a chunk in order.
-const RANGE_NAMES: [&str; 18] = [
-    "min_x",
-    "min_y",
-    "min_z",
-    "max_x",
-    "max_y",
-    "max_z",
-    "min_scale_x",
-    "min_scale_y",
-    "min_scale_z",
-    "max_scale_x",
-    "max_scale_y",
-    "max_scale_z",
-    "min_r",
-    "min_g",
-    "min_b",
-    "max_r",
-    "max_g",
-    "max_b",
-];
+/// Returns the columns of a chunk in order.
+fn range_names() -> impl Iterator<Item = String> {
+    let ranges = [["x", "y", "z"], ["scale_x", "scale_y", "scale_z"], ["r", "g", "b"]];
+    let ends =
+        |names: [&str; 3]| ["min", "max"].map(|end| names.map(|name| format!("{end}_{name}")));
+    ranges.into_iter().flat_map(ends).flatten()
+}
 
 /// Columns of a Gaussian in order.
 const WORD_NAMES: [&str; 4] =
@@ -642,11 +614,8 @@ struct Range3 {
 
 impl Range3 {
     fn of(values: impl Iterator<Item = [f32; 3]>) -> Self {
-        let empty = Self { low: [f32::INFINITY; 3], high: [f32::NEG_INFINITY; 3] };
-        values.fold(empty, |range, value| Self {
-            low: std::array::from_fn(|i| range.low[i].min(value[i])),
-            high: std::array::from_fn(|i| range.high[i].max(value[i])),
-        })
+        let Bounds { low, high } = Bounds::of(values.map(to_f64s));
+        Self { low: to_f32s(low), high: to_f32s(high) }
     }
 
     /// Packs three values into 11, 10 and 11 bits, from the top.
@@ -697,6 +666,16 @@ struct PackedSplat {
     rotation: UnitQuat,
     sh_dc: [f32; 3],
     opacity_logit: f32,
+}
+
+impl PackedSplat {
+    fn append_to(self, columns: &mut SplatColumns) {
+        columns.means.push(self.mean);
+        columns.log_scales.push(self.log_scale);
+        columns.rotations.push(self.rotation);
+        columns.sh_dc.push(self.sh_dc);
+        columns.opacity_logits.push(self.opacity_logit);
+    }
 }
 
 /// Clamps scales to the stored range.
@@ -756,7 +735,7 @@ fn unpack_rotation(word: u32) -> UnitQuat {
 /// Packs a coefficient above degree 0: steps of 1/32 in ±4, rounded down.
 fn pack_harmonic(coefficient: f32) -> u8 {
     let step = ((f64::from(coefficient) / 8.0 + 0.5) * 256.0).floor();
-    splat_mesh::narrow::round_u8(step)
+    round_u8(step)
 }
 
 /// Returns the centre of a byte's step; the ends are ±4.
@@ -852,7 +831,7 @@ impl PackedTables {
             )));
         }
         let has_colors = chunk.has("min_r");
-        let names = &RANGE_NAMES[..if has_colors { 18 } else { 12 }];
+        let names: Vec<String> = range_names().take(if has_colors { 18 } else { 12 }).collect();
         let sh_degree = packed_degree(head, count)?;
         Ok(Self {
             count: usize::try_from(count).map_err(|_too_many| {
@@ -860,7 +839,7 @@ impl PackedTables {
             })?,
             sh_degree,
             range_bytes: chunk.row_bytes,
-            ranges: offsets(chunk, names, Scalar::F32)?,
+            ranges: offsets(chunk, &names, Scalar::F32)?,
             row_bytes: vertex.row_bytes,
             words: offsets(vertex, &WORD_NAMES, Scalar::U32)?,
         })
@@ -901,19 +880,18 @@ impl PackedTables {
                 let bytes = bytes.ok_or_else(|| FormatFault::damaged("has rows cut short"))?;
                 *word = u32::from_le_bytes(*bytes);
             }
-            let splat = ranges.unpack(words);
-            to.means.push(splat.mean);
-            to.log_scales.push(splat.log_scale);
-            to.rotations.push(splat.rotation);
-            to.sh_dc.push(splat.sh_dc);
-            to.opacity_logits.push(splat.opacity_logit);
+            ranges.unpack(words).append_to(to);
         }
         Ok(())
     }
 }
 
-fn offsets(element: &PlyElement, names: &[&str], kind: Scalar) -> Result<Vec<usize>, FormatFault> {
-    names.iter().map(|name| Ok(column(element, name, &[kind])?.offset)).collect()
+fn offsets(
+    element: &PlyElement,
+    names: &[impl AsRef<str>],
+    kind: Scalar,
+) -> Result<Vec<usize>, FormatFault> {
+    names.iter().map(|name| Ok(column(element, name.as_ref(), &[kind])?.offset)).collect()
 }
 
 /// Returns the SH degree of the table `sh`; 0 without a table.
@@ -965,12 +943,7 @@ pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<Wors
                 opacity_logit: columns.opacity_logits[row],
             });
             words.extend(packed.into_iter().flat_map(u32::to_le_bytes));
-            let back = chunk.unpack(packed);
-            stored.means.push(back.mean);
-            stored.log_scales.push(back.log_scale);
-            stored.rotations.push(back.rotation);
-            stored.sh_dc.push(back.sh_dc);
-            stored.opacity_logits.push(back.opacity_logit);
+            chunk.unpack(packed).append_to(&mut stored);
             let rest = columns.rest(row).iter();
             stored.sh_rest.extend(rest.map(|c| c.map(|c| unpack_harmonic(pack_harmonic(c)))));
         }
@@ -1019,7 +992,9 @@ fn packed_header(splats: &Splats) -> Vec<u8> {
     if splats.columns().antialiasing == Antialiasing::On {
         packed_header.comment(MIP_COMMENT);
     }
-    packed_header.element("chunk", count.div_ceil(CHUNK_ROWS)).properties(Scalar::F32, RANGE_NAMES);
+    packed_header
+        .element("chunk", count.div_ceil(CHUNK_ROWS))
+        .properties(Scalar::F32, range_names());
     packed_header.element("vertex", count).properties(Scalar::U32, WORD_NAMES);
     let packed_degree = 3 * sh_rest_count(splats.sh_degree());
     if packed_degree > 0 {
@@ -1365,11 +1340,15 @@ mod tests {
     #[case("element vertex 2", "element face 2", "no `element vertex`")]
     #[case("ply", "PLY?", "not a PLY")]
     fn broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
-        let bytes = plain(&random_splats(2, 1, 1));
+        let message = fault_of(&plain(&random_splats(2, 1, 1)), from, to);
+        assert!(message.contains(expected), "{message}");
+    }
+
+    /// Returns the message about a file with a changed header.
+    fn fault_of(bytes: &[u8], from: &str, to: &str) -> String {
         let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
         let header = String::from_utf8_lossy(&bytes[..end]).replacen(from, to, 1);
-        let message = parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string();
-        assert!(message.contains(expected), "{message}");
+        parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string()
     }
 
     fn packed(splats: &Splats) -> (Vec<u8>, WorstErrors) {
@@ -1439,10 +1418,7 @@ mod tests {
     #[case("property uint packed_color", "property float packed_color", "packed_color")]
     #[case("element vertex 300", "element vertex 4294967295", "chunks for 4294967295")]
     fn broken_packed_header_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
-        let (bytes, _) = packed(&random_splats(300, 1, 6));
-        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
-        let header = String::from_utf8_lossy(&bytes[..end]).replacen(from, to, 1);
-        let message = parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string();
+        let message = fault_of(&packed(&random_splats(300, 1, 6)).0, from, to);
         assert!(message.contains(expected), "{message}");
     }
 }

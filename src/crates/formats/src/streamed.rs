@@ -7,7 +7,8 @@ use std::io;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use splat_mesh::narrow::{to_f32, to_u32};
+use splat_mesh::narrow::{to_f32, to_f64s, to_u32};
+use splat_mesh::place::{Bounds, cross, dot};
 
 use crate::error::FormatFault;
 use crate::folder::{PartSink, PartSource, check_name, parse_json};
@@ -157,12 +158,7 @@ fn append(to: &mut Option<SplatColumns>, more: Splats) -> Result<(), FormatFault
             to.sh_degree, more.sh_degree
         )));
     }
-    to.means.extend(more.means);
-    to.log_scales.extend(more.log_scales);
-    to.rotations.extend(more.rotations);
-    to.opacity_logits.extend(more.opacity_logits);
-    to.sh_dc.extend(more.sh_dc);
-    to.sh_rest.extend(more.sh_rest);
+    to.append(&more);
     Ok(())
 }
 
@@ -226,19 +222,9 @@ enum SplitNode {
 
 /// Splits recursively at the median along the longest axis of the centres.
 fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
-    let nowhere = || [[f32::INFINITY; 3], [f32::NEG_INFINITY; 3]];
-    let each = |pick: fn(f32, f32) -> f32, a: [f32; 3], b: [f32; 3]| -> [f32; 3] {
-        std::array::from_fn(|i| pick(a[i], b[i]))
-    };
-    let around = |a: [[f32; 3]; 2], b: [[f32; 3]; 2]| {
-        [each(f32::min, a[0], b[0]), each(f32::max, a[1], b[1])]
-    };
-    let [low, high] = rows
-        .par_iter()
-        .with_min_len(ROWS_AT_A_TIME)
-        .map(|row| [row.place; 2])
-        .reduce(nowhere, around);
-    let extents: [f64; 3] = std::array::from_fn(|i| f64::from(high[i]) - f64::from(low[i]));
+    let boxes = rows.par_iter().with_min_len(ROWS_AT_A_TIME);
+    let boxes = boxes.map(|row| Bounds::of([to_f64s(row.place)]));
+    let extents = boxes.reduce(|| Bounds::EMPTY, Bounds::joined).sides();
     let longest = (1..3).fold(0, |best, i| if extents[i] > extents[best] { i } else { best });
     let is_wide = extents[longest] > rule.most_extent && rows.len() >= rule.least_rows;
     if rows.len() <= rule.most_rows.max(1) && !is_wide {
@@ -760,8 +746,7 @@ fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
     let mut axes = axes_of(covariance);
     // Flip an axis if the axes form a reflection.
     let [a, b, c] = [0, 1, 2].map(|k| [0, 1, 2].map(|i| axes.columns[i][k]));
-    let cross = [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
-    if cross.iter().zip(c).map(|(x, y)| x * y).sum::<f64>() < 0.0 {
+    if dot(cross(a, b), c) < 0.0 {
         axes.columns.iter_mut().for_each(|row| row[2] = -row[2]);
     }
     let scales = axes.squares.map(|square| square.max(0.0).sqrt());

@@ -157,6 +157,11 @@ pub(crate) fn turned_over(mut mesh: Mesh) -> Mesh {
     mesh
 }
 
+/// Returns the places of all corners of the faces.
+pub(crate) fn corner_places(mesh: &Mesh) -> Vec<[f32; 3]> {
+    mesh.faces.iter().flatten().map(|&vertex| mesh.vertices[vertex as usize]).collect()
+}
+
 /// Returns a uniform number in [0, 1) by its index.
 pub(crate) fn uniform(index: u64) -> f64 {
     RandomStream::of_seed(0).uniform(index)

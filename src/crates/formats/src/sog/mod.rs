@@ -12,7 +12,8 @@ use image_webp::{ColorType, DecodingError, WebPDecoder, WebPEncoder};
 use palette::{Codebook, HarmonicMetric, MOST, SharedHarmonics};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use splat_mesh::narrow::{floor_usize, round_u8, round_u16, to_f32, to_u32};
+use splat_mesh::narrow::{floor_usize, round_u8, round_u16, to_f32, to_f64s, to_u32};
+use splat_mesh::place::{length, mul_transposed, sub};
 
 use crate::error::FormatFault;
 use crate::folder::{PartSink, PartSource, check_name, parse_json};
@@ -776,19 +777,18 @@ fn areas(columns: &SplatColumns) -> Vec<f32> {
 
 /// Returns the unit vector between two points; `None` if equal.
 fn direction(from: [f64; 3], to: [f32; 3]) -> Option<[f64; 3]> {
-    let apart: [f64; 3] = std::array::from_fn(|i| f64::from(to[i]) - from[i]);
-    let distance = apart.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let apart = sub(to_f64s(to), from);
+    let distance = length(apart);
     (distance > 0.0).then(|| apart.map(|x| x / distance))
 }
 
 /// Returns the opacity times the number of pixels that a facing area covers in a camera; 0 if its centre is outside the
 /// image.
 fn pixels_in(camera: &SceneCamera, mean: [f32; 3], area: f32) -> f32 {
-    let apart: [f64; 3] = std::array::from_fn(|i| f64::from(mean[i]) - camera.position[i]);
-    let along = |axis: usize| -> f64 { (0..3).map(|i| camera.rotation[i][axis] * apart[i]).sum() };
-    let depth = along(2);
+    let cam = mul_transposed(&camera.rotation, sub(to_f64s(mean), camera.position));
+    let depth = cam[2];
     let is_inside = |axis: usize| {
-        let at_px = camera.focal_px[axis] * along(axis) / depth + camera.principal_px[axis];
+        let at_px = camera.focal_px[axis] * cam[axis] / depth + camera.principal_px[axis];
         (0.0..=f64::from(camera.size_px[axis])).contains(&at_px)
     };
     if depth <= 0.0 || !is_inside(0) || !is_inside(1) {

@@ -267,15 +267,14 @@ fn colors_at(points: &SortedPoints, areas: &[f32], units: &[Vec3], finest: u32) 
             let [r, g, b] = points.points.colors[row].map(f64::from);
             [area * r, area * g, area * b, area]
         });
-        colors.par_chunks_mut(POINTS_A_PART).zip(units.par_chunks(POINTS_A_PART)).for_each(
-            |(colors, units)| {
-                let mut reader = field.reader();
-                for (color, &unit) in colors.iter_mut().zip(units) {
-                    if color.is_none() {
-                        let [r, g, b, area] = reader.at(unit);
-                        *color = (area > MIN_AREA)
-                            .then(|| to_f32s([r, g, b].map(|c| (c / area).clamp(0.0, 1.0))));
-                    }
+        let places = colors.par_iter_mut().zip(units).with_min_len(POINTS_A_PART);
+        places.for_each_init(
+            || field.reader(),
+            |reader, (color, &unit)| {
+                if color.is_none() {
+                    let [r, g, b, area] = reader.at(unit);
+                    *color = (area > MIN_AREA)
+                        .then(|| to_f32s([r, g, b].map(|c| (c / area).clamp(0.0, 1.0))));
                 }
             },
         );
@@ -309,35 +308,24 @@ impl Density {
     /// Returns the area of each point, in units of the cube's face: 1 / rho.
     fn areas(&self, points: &SortedPoints) -> Vec<f32> {
         let cells_a_face = 4.0_f64.powi(self.field.level().cast_signed());
-        let mut areas = vec![0.0; points.len()];
-        areas
-            .par_chunks_mut(POINTS_A_PART)
-            .zip(points.points.places.par_chunks(POINTS_A_PART))
-            .for_each(|(areas, places)| {
-                let mut reader = self.field.reader();
-                for (area, &place) in areas.iter_mut().zip(places) {
-                    let [density] = reader.at(points.cube.unit(place));
-                    *area = to_f32(ACROSS / (density * cells_a_face));
-                }
-            });
-        areas
+        let places = points.points.places.par_iter().with_min_len(POINTS_A_PART);
+        let area = |reader: &mut Reader<'_, 1>, &place: &[f32; 3]| {
+            let [density] = reader.at(points.cube.unit(place));
+            to_f32(ACROSS / (density * cells_a_face))
+        };
+        places.map_init(|| self.field.reader(), area).collect()
     }
 
     /// Returns the points per cell of level `depth` that the surface crosses squarely: rho h², at places in units of
     /// the cube.
-    fn points_a_cell(&self, units: &[[f64; 3]], depth: u32) -> Vec<f32> {
+    fn points_a_cell(&self, units: &[Vec3], depth: u32) -> Vec<f32> {
         let smaller = 4.0_f64.powi(self.field.level().cast_signed() - depth.cast_signed());
-        let mut found = vec![0.0; units.len()];
-        found.par_chunks_mut(POINTS_A_PART).zip(units.par_chunks(POINTS_A_PART)).for_each(
-            |(found, units)| {
-                let mut reader = self.field.reader();
-                for (found, &unit) in found.iter_mut().zip(units) {
-                    let [density] = reader.at(unit);
-                    *found = to_f32(density / ACROSS * smaller);
-                }
-            },
-        );
-        found
+        let found = |reader: &mut Reader<'_, 1>, &unit: &Vec3| {
+            let [density] = reader.at(unit);
+            to_f32(density / ACROSS * smaller)
+        };
+        let units = units.par_iter().with_min_len(POINTS_A_PART);
+        units.map_init(|| self.field.reader(), found).collect()
     }
 }
 
