@@ -90,7 +90,7 @@ fn unpack_rows(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::known_splats::{hard_splats, random_splats};
+    use crate::splats::known_splats::{hard_splats, random_splats};
 
     fn written(splats: &Splats) -> (Vec<u8>, WorstErrors) {
         let mut bytes = Vec::new();

@@ -673,9 +673,9 @@ mod tests {
     use splat_mesh::file::GLB_MAGIC;
 
     use super::*;
-    use crate::known_splats::{hard_splats, random_splats};
     use crate::save::WorstErrors;
     use crate::splats::Splats;
+    use crate::splats::known_splats::{hard_splats, random_splats};
 
     fn written(splats: &Splats) -> (Vec<u8>, WorstErrors) {
         let mut bytes = Vec::new();
@@ -684,20 +684,16 @@ mod tests {
     }
 
     fn json_of(bytes: &[u8]) -> Value {
-        let length = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
-        serde_json::from_slice(&bytes[20..20 + length]).unwrap()
+        serde_json::from_slice(GlbChunks::of(bytes).unwrap().json).unwrap()
     }
 
     /// Replaces the JSON of a file.
     fn with_json(bytes: &[u8], json: &Value) -> Vec<u8> {
-        let length = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
-        let mut text = json.to_string().into_bytes();
-        text.resize(text.len().next_multiple_of(4), b' ');
-        let rest = &bytes[20 + length..];
-        let total = u32::try_from(20 + text.len() + rest.len()).unwrap();
-        let text_length = u32::try_from(text.len()).unwrap();
-        [&bytes[..8], &total.to_le_bytes(), &text_length.to_le_bytes(), &bytes[16..20], &text, rest]
-            .concat()
+        let binary = GlbChunks::of(bytes).unwrap().binary;
+        let mut file = Vec::new();
+        write_chunks(&mut file, &json_chunk(json), binary.len() as u64).unwrap();
+        file.extend(binary);
+        file
     }
 
     #[rstest]
@@ -750,7 +746,7 @@ mod tests {
 
     #[test]
     fn y_is_up_in_the_file() {
-        let splats = crate::known_splats::splats_at(&[[1.0, 2.0, 3.0]]);
+        let splats = crate::splats::known_splats::splats_at(&[[1.0, 2.0, 3.0]]);
         let (bytes, _) = written(&splats);
         let json = json_of(&bytes);
         let position = json["meshes"][0]["primitives"][0]["attributes"]["POSITION"].as_u64();

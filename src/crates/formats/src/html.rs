@@ -200,8 +200,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::known_splats::{random_splats, splats_at};
     use crate::place::{CameraSplit, ScenePlacement};
+    use crate::splats::known_splats::{random_splats, splats_at};
     use crate::splats::{Antialiasing, Splats};
     use crate::spz::{SpzOptions, encode_spz};
 

@@ -33,8 +33,6 @@ mod folder;
 mod geometry;
 mod glb;
 mod html;
-#[cfg(test)]
-mod known_splats;
 mod ksplat;
 mod open;
 mod place;

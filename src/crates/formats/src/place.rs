@@ -144,11 +144,7 @@ impl Splats {
             flip(axis);
             axis.iter_mut().for_each(|part| *part *= handedness);
         }
-        let width = columns.sh_rest.len() / columns.means.len().max(1);
-        if width > 0 {
-            let rows = columns.sh_rest.chunks_exact_mut(width);
-            rows.for_each(|rest| geometry::mirror(rest, signs));
-        }
+        columns.rest_rows_mut().for_each(|rest| geometry::mirror(rest, signs));
     }
 
     /// Transforms the scene, including view-dependent colours.
@@ -169,10 +165,7 @@ impl Splats {
                 *quat = product(rotation, quat.map(f64::from)).map(to_f32);
             }
             let turn = HarmonicTurn::of(&rows);
-            let width = columns.sh_rest.len() / columns.means.len().max(1);
-            if width > 0 {
-                columns.sh_rest.chunks_exact_mut(width).for_each(|rest| turn.turn(rest));
-            }
+            columns.rest_rows_mut().for_each(|rest| turn.turn(rest));
         }
         Ok(self.retain(|columns, row| columns.means[row].iter().all(|x| x.is_finite())))
     }
@@ -234,7 +227,7 @@ mod tests {
 
     use super::*;
     use crate::geometry::angle_degrees;
-    use crate::known_splats::random_splats;
+    use crate::splats::known_splats::random_splats;
 
     #[test]
     fn inverse_undoes_a_placement() {

@@ -777,19 +777,16 @@ fn read_packed(
                 }
             }
             "sh" => {
+                let k = sh_rest_count(tables.sh_degree);
                 let mut rows = vec![0; element.row_bytes * CHUNK_ROWS];
-                let mut left = tables.count;
-                while left > 0 {
-                    let count = left.min(CHUNK_ROWS);
+                for first in (0..tables.count).step_by(CHUNK_ROWS) {
+                    let count = (tables.count - first).min(CHUNK_ROWS);
                     let chunk = &mut rows[..count * element.row_bytes];
                     fill_rows(element, head.encoding, input, chunk)?;
                     for row in chunk.chunks_exact(element.row_bytes) {
-                        let k = sh_rest_count(tables.sh_degree);
                         let channel = |c: usize, i: usize| unpack_harmonic(row[c * k + i]);
-                        let rest = (0..k).map(|i| [0, 1, 2].map(|c| channel(c, i)));
-                        columns.sh_rest.extend(rest);
+                        columns.sh_rest.extend((0..k).map(|i| [0, 1, 2].map(|c| channel(c, i))));
                     }
-                    left -= count;
                 }
             }
             _ => {
@@ -1009,8 +1006,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::known_splats::{hard_splats, random_splats, random_surfels};
     use crate::save::WorstErrors;
+    use crate::splats::known_splats::{hard_splats, random_splats, random_surfels};
     use crate::splats::{Antialiasing, Splats};
 
     fn plain(splats: &Splats) -> Vec<u8> {

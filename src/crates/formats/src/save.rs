@@ -399,9 +399,9 @@ mod tests {
 
     use super::*;
     use crate::geometry::logit;
-    use crate::known_splats::{random_splats, random_surfels};
     use crate::open::read;
     use crate::place::ScenePlacement;
+    use crate::splats::known_splats::{random_splats, random_surfels};
 
     #[test]
     fn only_large_pages_have_a_note() {

@@ -290,18 +290,6 @@ enum Effort {
     Quick,
 }
 
-/// Packs as version 3.
-fn gzip_blocks(
-    header: &SpzHeader,
-    kinds: &[Vec<u8>; KINDS],
-    axes: SpzAxes,
-    effort: Effort,
-) -> io::Result<Vec<u8>> {
-    let record = axes_record(axes);
-    let header = header.with_extensions(!record.is_empty());
-    gzip(&[header.bytes(), kinds.concat(), record].concat(), effort)
-}
-
 fn gzip(raw: &[u8], effort: Effort) -> io::Result<Vec<u8>> {
     let level = match effort {
         Effort::Usual => Compression::new(6),
@@ -316,10 +304,8 @@ fn gzip(raw: &[u8], effort: Effort) -> io::Result<Vec<u8>> {
 fn zstd_streams(
     header: &SpzHeader,
     kinds: &[Vec<u8>; KINDS],
-    axes: SpzAxes,
+    record: &[u8],
 ) -> io::Result<Vec<u8>> {
-    let record = axes_record(axes);
-    let header = header.with_extensions(!record.is_empty());
     let row_bytes = header.row_bytes();
     let there: Vec<&Vec<u8>> =
         kinds.iter().zip(row_bytes).filter(|(_, bytes)| *bytes > 0).map(|(kind, _)| kind).collect();
@@ -415,12 +401,6 @@ impl SpzHeader {
             )));
         }
         Ok(header)
-    }
-
-    /// Returns the header with or without the flag of extension records.
-    const fn with_extensions(self, has_extensions: bool) -> Self {
-        let flags = self.flags & !HAS_EXTENSIONS | if has_extensions { HAS_EXTENSIONS } else { 0 };
-        Self { flags, ..self }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -713,23 +693,25 @@ fn packed(
     let columns = splats.columns();
     let farthest =
         columns.means.as_flattened().iter().fold(0.0, |most: f64, &x| most.max(f64::from(x).abs()));
+    let record = axes_record(options.axes);
+    let extensions = if record.is_empty() { 0 } else { HAS_EXTENSIONS };
     let mut header = SpzHeader {
         version: 3,
         count: u32::try_from(splats.len())
             .map_err(|_too_many| SpzOptionsError::Count(splats.len()))?,
         sh_degree: low_byte(splats.sh_degree()),
         fraction_bits: fraction_bits(farthest),
-        flags: SpzHeader::flags_of(columns.antialiasing),
+        flags: SpzHeader::flags_of(columns.antialiasing) | extensions,
         streams: 0,
     };
     let kinds = pack(splats, &header, options.sh_bits);
     Ok(match options.version {
-        SpzVersion::V3 => gzip_blocks(&header, &kinds, options.axes, effort)?,
+        SpzVersion::V3 => gzip(&[header.bytes(), kinds.concat(), record].concat(), effort)?,
         SpzVersion::V4 => {
             header.version = 4;
             let streams = header.row_bytes().iter().filter(|&&bytes| bytes > 0).count();
             header.streams = low_byte(splat_mesh::narrow::to_u32(streams));
-            zstd_streams(&header, &kinds, options.axes)?
+            zstd_streams(&header, &kinds, &record)?
         }
     })
 }
@@ -761,8 +743,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::known_splats::{hard_splats, random_splats};
     use crate::save::WorstErrors;
+    use crate::splats::known_splats::{hard_splats, random_splats};
     use crate::splats::{Antialiasing, SplatColumns, Splats};
 
     fn v4() -> SpzOptions {
@@ -811,12 +793,12 @@ mod tests {
     #[test]
     fn distant_positions_have_fewer_fraction_bits() {
         for (extent, bits) in [(100.0, 16), (200.0, 15), (2000.0, 12), (500_000.0, 4)] {
-            let splats = crate::known_splats::splats_at(&[[extent, 0.0, -0.3]]);
+            let splats = crate::splats::known_splats::splats_at(&[[extent, 0.0, -0.3]]);
             let file = encode_spz(&splats, &v4()).unwrap();
             assert_eq!(file.bytes[13], bits, "{extent}");
             assert!(file.worst.position <= 0.5 / f64::from(1 << bits));
         }
-        let beyond = crate::known_splats::splats_at(&[[600_000.0, 0.0, 0.0]]);
+        let beyond = crate::splats::known_splats::splats_at(&[[600_000.0, 0.0, 0.0]]);
         assert!(encode_spz(&beyond, &v4()).unwrap().worst.position > 70_000.0);
     }
 
@@ -1019,7 +1001,7 @@ mod tests {
         #[case] expected: Result<f32, &str>,
         #[values(SpzVersion::V3, SpzVersion::V4)] version: SpzVersion,
     ) {
-        let splats = crate::known_splats::splats_at(&[[1.0, 1.0, 1.0]]);
+        let splats = crate::splats::known_splats::splats_at(&[[1.0, 1.0, 1.0]]);
         let options = SpzOptions { axes: SpzAxes::SCENE, version, ..SpzOptions::default() };
         let mut bytes = encode_spz(&splats, &options).unwrap().bytes;
         let record: Vec<u8> = [kind, 4, value].into_iter().flat_map(u32::to_le_bytes).collect();

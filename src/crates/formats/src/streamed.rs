@@ -14,7 +14,7 @@ use crate::error::FormatFault;
 use crate::folder::{PartSink, PartSource, check_name, parse_json};
 use crate::geometry::{logit, matrix, morton_order, quaternion, sigmoid};
 use crate::save::WorstErrors;
-use crate::sog::{SeenFrom, SogError, SogOptions, SogTools, read_sog, write_in_order};
+use crate::sog::{SeenFrom, SogAsset, SogError, SogOptions, SogTools, read_sog, write_in_order};
 use crate::splats::{CheckedSplats, LEAST_LOG_SCALE, SH_C0, SplatColumns, Splats, sh_rest_count};
 
 // `lod-meta.json` of a streamed SOG.
@@ -31,7 +31,7 @@ struct StreamedMeta {
     /// Missing in files of 2025.
     #[serde(default = "first_version")]
     version: u32,
-    asset: Option<StreamedAsset>,
+    asset: Option<SogAsset>,
     #[serde(default)]
     count: u64,
     #[serde(default)]
@@ -43,12 +43,6 @@ struct StreamedMeta {
 
 const fn first_version() -> u32 {
     VERSION
-}
-
-#[derive(Debug, Default, Deserialize, Serialize)]
-struct StreamedAsset {
-    #[serde(default)]
-    generator: String,
 }
 
 /// A box with either two children or a run of Gaussians per level.
@@ -338,7 +332,7 @@ pub fn write_streamed(
     let counts: Vec<u64> = levels.iter().map(|level| level.len() as u64).collect();
     let meta = StreamedMeta {
         version: VERSION,
-        asset: Some(StreamedAsset { generator: "splat".to_owned() }),
+        asset: Some(SogAsset { generator: "splat".to_owned() }),
         count: counts.iter().sum(),
         counts,
         lod_levels: to_u32(levels.len()),
@@ -772,8 +766,8 @@ mod tests {
 
     use super::*;
     use crate::geometry::matrix;
-    use crate::known_splats::{random_splats, splats_at};
     use crate::sog::SogTools;
+    use crate::splats::known_splats::{on_threads, random_splats, splats_at};
 
     fn parts(options: &StreamedOptions, count: usize) -> BTreeMap<String, Vec<u8>> {
         let mut parts = BTreeMap::new();
@@ -893,10 +887,7 @@ mod tests {
     #[test]
     fn result_does_not_depend_on_the_thread_count() {
         let splats = random_splats(9000, 1, 4);
-        let made = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| coarser(&splats))
-        };
+        let made = |threads| on_threads(threads, || coarser(&splats));
         assert!(made(1) == made(3));
     }
 

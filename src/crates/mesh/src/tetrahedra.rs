@@ -37,7 +37,7 @@ pub fn cut<E: From<CutError>>(
 ) -> Result<Cut, E> {
     check(labelled)?;
     let mut crossings = Crossings::of(labelled);
-    if crossings.is_empty() {
+    if crossings.keys.is_empty() {
         let inside = labelled.inside.iter().filter(|&&inside| inside).count();
         return Err(CutError::OneSide { inside, points: labelled.points.len() }.into());
     }
@@ -230,10 +230,6 @@ impl Crossings {
         keys.dedup();
         keys.shrink_to_fit();
         Self { parts: vec![0; keys.len()], keys, halvings: 0 }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.keys.is_empty()
     }
 
     /// Returns the vertex on the edge between two points; none if the edge does not cross.

@@ -70,9 +70,9 @@ struct SogMeta {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-struct SogAsset {
+pub(crate) struct SogAsset {
     #[serde(default)]
-    generator: String,
+    pub(crate) generator: String,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -752,7 +752,7 @@ impl<'a> Looks<'a> {
         for (row, (means, &weight)) in means.iter_mut().zip(&weights).enumerate() {
             *means = means.map(|sum| if weight > 0.0 { sum / weight } else { 0.0 });
             if (row % ROWS_AT_A_TIME).is_multiple_of(step) {
-                spread.take_out(weight.into(), &means.map(f64::from));
+                spread.add_products(-f64::from(weight), &means.map(f64::from));
             }
         }
         SeenFrom { weights, mean_harmonics: means, metric: spread.metric(count, seen_trace) }
@@ -812,11 +812,6 @@ impl Spread {
         self.add_products(weight, harmonics);
     }
 
-    /// Subtracts the mean.
-    fn take_out(&mut self, weight: f64, means: &[f64; MOST]) {
-        self.add_products(-weight, means);
-    }
-
     fn add_products(&mut self, weight: f64, harmonics: &[f64; MOST]) {
         for (sums, a) in self.products.iter_mut().zip(harmonics) {
             for (sum, b) in sums.iter_mut().zip(harmonics) {
@@ -859,9 +854,9 @@ mod tests {
 
     use super::*;
     use crate::folder::{PartSource, ZipSink, ZipSource};
-    use crate::known_splats::{hard_splats, random_splats};
     use crate::place::CameraSplit;
     use crate::save::WorstErrors;
+    use crate::splats::known_splats::{hard_splats, on_threads, random_splats};
     use crate::splats::{Antialiasing, Splats};
 
     fn parts(splats: &Splats) -> (BTreeMap<String, Vec<u8>>, WorstErrors) {
@@ -918,10 +913,7 @@ mod tests {
     #[test]
     fn equal_gaussians_make_equal_bytes_for_any_number_of_threads() {
         let splats = random_splats(2500, 2, 3);
-        let made = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| parts(&splats).0)
-        };
+        let made = |threads| on_threads(threads, || parts(&splats).0);
         assert!(made(1) == made(2));
     }
 
@@ -1068,10 +1060,8 @@ mod tests {
     fn sums_do_not_depend_on_the_thread_count() {
         let splats = random_splats(9000, 2, 4);
         let cameras = [camera([0.0, 0.0, -9.0]), camera([1.0, 2.0, -8.0])];
-        let made = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| SeenFrom::of_cameras(splats.columns(), &cameras))
-        };
+        let made =
+            |threads| on_threads(threads, || SeenFrom::of_cameras(splats.columns(), &cameras));
         assert!(made(1) == made(3));
     }
 

@@ -799,8 +799,8 @@ mod tests {
 
     use super::*;
     use crate::geometry::sh_basis;
-    use crate::known_splats::random_splats;
     use crate::sog::Looks;
+    use crate::splats::known_splats::{on_threads, random_splats};
 
     fn random_rows(count: usize, width: usize) -> RowTable {
         let mut random = RandomSequence::of_seed(3);
@@ -870,10 +870,7 @@ mod tests {
     fn palette_does_not_depend_on_the_thread_count() {
         let rows = random_rows(3000, 24);
         let weights: Vec<f32> = (0..3000_u16).map(|i| 1.0 + f32::from(i % 7)).collect();
-        let made = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| palette(&rows, &weights, 100, 9))
-        };
+        let made = |threads| on_threads(threads, || palette(&rows, &weights, 100, 9));
         assert_eq!(made(1), made(3));
     }
 

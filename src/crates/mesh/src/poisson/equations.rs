@@ -70,7 +70,7 @@ impl Operator<'_> {
                 }
             }
         }
-        clear_others(&self.band.unknown[brick], out);
+        fill_others(&self.band.unknown[brick], out, 0.0);
     }
 }
 
@@ -174,7 +174,7 @@ pub(super) fn restricted(coarse: &Band, fine: &Bricks, fine_b: &[f32]) -> Vec<f3
                     restrict_octant(block, half, b);
                 }
             }
-            clear_others(&coarse.unknown[brick], b);
+            fill_others(&coarse.unknown[brick], b, 0.0);
         },
     );
     b
@@ -411,7 +411,7 @@ fn rows(masks: &[Mask], ids: &[u32; 27]) -> Rows {
             // The brick's own rows are 4..12; the next brick is 8 rows further.
             let (z_cell, y_cell) = (z + REACH, y + REACH);
             let byte = |x: i32| {
-                let offset = [x, step(y_cell / 8), step(z_cell / 8)];
+                let offset = [x, [-1, 0, 1][y_cell / 8], [-1, 0, 1][z_cell / 8]];
                 match ids[neighbour(offset)] {
                     NO_BRICK => 0,
                     id => to_u32(to_byte(masks[id as usize][z_cell % 8], y_cell % 8)),
@@ -421,15 +421,6 @@ fn rows(masks: &[Mask], ids: &[u32; 27]) -> Rows {
         }
     }
     rows
-}
-
-/// Returns the offset of one of three bricks in a row: -1, 0 or 1.
-const fn step(third: usize) -> i32 {
-    match third {
-        0 => -1,
-        1 => 0,
-        _ => 1,
-    }
 }
 
 const fn to_byte(plane: u64, y: usize) -> usize {
@@ -494,13 +485,10 @@ pub(super) const fn is_set(mask: &Mask, node: usize) -> bool {
     mask[node / 64] >> (node % 64) & 1 == 1
 }
 
-/// Clears the values of nodes that are not set.
-fn clear_others(mask: &Mask, values: &mut [f32]) {
-    for (node, value) in values.iter_mut().enumerate() {
-        if !is_set(mask, node) {
-            *value = 0.0;
-        }
-    }
+/// Replaces the values of nodes that are not set.
+pub(super) fn fill_others(mask: &Mask, values: &mut [f32], filling: f32) {
+    let others = values.iter_mut().enumerate().filter(|(node, _)| !is_set(mask, *node));
+    others.for_each(|(_, value)| *value = filling);
 }
 
 // Conjugate gradients (Hestenes and Stiefel 1952) on one level.
@@ -645,11 +633,7 @@ impl Pyramid {
         if level > COARSEST {
             x.par_chunks_mut(BRICK_NODES).enumerate().for_each(|(brick, x)| {
                 self.prolonged(level, band.bricks.place(brick).map(u32::cast_signed), x);
-                let within = within_domain(&band.bricks, brick, level);
-                x.iter_mut()
-                    .enumerate()
-                    .filter(|(n, _)| !is_set(&within, *n))
-                    .for_each(|(_, x)| *x = 0.0);
+                fill_others(&within_domain(&band.bricks, brick, level), x, 0.0);
             });
         }
         x

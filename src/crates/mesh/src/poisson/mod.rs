@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use equations::{
     Band, COARSEST, NodeField, Operator, Pyramid, Reader, Screen, Solved, SortedPoints, WIDER,
-    cube_span, is_set, within_cube,
+    cube_span, fill_others, within_cube,
 };
 use rayon::prelude::*;
 
@@ -582,9 +582,7 @@ impl GrowingBricks<'_> {
 
 /// Makes the values of a brick's nodes outside the surface's cube NaN.
 fn hide_outside(place: [u32; 3], level: u32, values: &mut [f32]) {
-    let within = within_cube(place, level);
-    let outside = values.iter_mut().enumerate().filter(|(node, _)| !is_set(&within, *node));
-    outside.for_each(|(_, value)| *value = f32::NAN);
+    fill_others(&within_cube(place, level), values, f32::NAN);
 }
 
 #[cfg(test)]
@@ -592,6 +590,7 @@ mod tests {
     use std::f64::consts::PI;
     use std::sync::atomic::AtomicBool;
 
+    use super::equations::is_set;
     use super::*;
     use crate::known_meshes::{
         TORUS_VOLUME, bad_edges, on_threads, sphere_points, torus_distance, torus_points,
