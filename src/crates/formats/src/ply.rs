@@ -1128,39 +1128,20 @@ mod tests {
     }
 
     impl Cell {
-        fn kind(self) -> &'static str {
+        /// Returns the type, the little-endian values and the text.
+        fn parts(self) -> (&'static str, Vec<Vec<u8>>, String) {
             match self {
-                Self::Float(_) => "float",
-                Self::Double(_) => "double",
-                Self::Byte(_) => "uchar",
-                Self::Word(_) => "ushort",
-                Self::List(_) => "list uchar int",
-            }
-        }
-
-        /// Returns the little-endian values.
-        fn values(self) -> Vec<Vec<u8>> {
-            match self {
-                Self::Float(x) => vec![x.to_le_bytes().to_vec()],
-                Self::Double(x) => vec![x.to_le_bytes().to_vec()],
-                Self::Byte(x) => vec![vec![x]],
-                Self::Word(x) => vec![x.to_le_bytes().to_vec()],
-                Self::List(items) => std::iter::once(vec![u8::try_from(items.len()).unwrap()])
-                    .chain(items.iter().map(|item| item.to_le_bytes().to_vec()))
-                    .collect(),
-            }
-        }
-
-        fn text(self) -> String {
-            match self {
-                Self::Float(x) => x.to_string(),
-                Self::Double(x) => x.to_string(),
-                Self::Byte(x) => x.to_string(),
-                Self::Word(x) => x.to_string(),
-                Self::List(items) => std::iter::once(items.len().to_string())
-                    .chain(items.iter().map(ToString::to_string))
-                    .collect::<Vec<_>>()
-                    .join(" "),
+                Self::Float(x) => ("float", vec![x.to_le_bytes().to_vec()], x.to_string()),
+                Self::Double(x) => ("double", vec![x.to_le_bytes().to_vec()], x.to_string()),
+                Self::Byte(x) => ("uchar", vec![vec![x]], x.to_string()),
+                Self::Word(x) => ("ushort", vec![x.to_le_bytes().to_vec()], x.to_string()),
+                Self::List(items) => {
+                    let count = u8::try_from(items.len()).unwrap();
+                    let values = items.iter().map(|item| item.to_le_bytes().to_vec());
+                    let values = std::iter::once(vec![count]).chain(values).collect();
+                    let join = |text: String, item: &i32| format!("{text} {item}");
+                    ("list uchar int", values, items.iter().fold(count.to_string(), join))
+                }
             }
         }
     }
@@ -1173,7 +1154,7 @@ mod tests {
         )
         .into_bytes();
         for (name, cell) in rows[0] {
-            bytes.extend(format!("property {} {name}\n", cell.kind()).bytes());
+            bytes.extend(format!("property {} {name}\n", cell.parts().0).bytes());
         }
         bytes.extend(b"end_header\n");
         let is_big = encoding == "binary_big_endian";
@@ -1185,7 +1166,7 @@ mod tests {
         };
         if encoding == "ascii" {
             let line = |row: &[(&str, Cell)]| {
-                row.iter().map(|(_, cell)| cell.text()).collect::<Vec<_>>().join("  ")
+                row.iter().map(|(_, cell)| cell.parts().2).collect::<Vec<_>>().join("  ")
             };
             // The last line has no newline.
             bytes.extend(format!("2 0.5 1\n\n{}\r\n{}", line(rows[0]), line(rows[1])).bytes());
@@ -1198,7 +1179,7 @@ mod tests {
         ]
         .into_iter()
         .for_each(&mut put);
-        rows.iter().flat_map(|row| row.iter()).flat_map(|(_, cell)| cell.values()).for_each(put);
+        rows.iter().flat_map(|row| row.iter()).flat_map(|(_, cell)| cell.parts().1).for_each(put);
         bytes
     }
 

@@ -103,7 +103,7 @@ impl<'a> Bake<'a> {
         let Self { mesh, atlas, texels, states, views, left_out } = self;
         let sums: Vec<TexelSums> = match states {
             States::Plain(sums) => sums,
-            States::Judged(states) => states.par_iter().map(|state| *state.sums()).collect(),
+            States::Judged(states) => states.par_iter().map(|state| state.sums).collect(),
         };
         let (picture, unseen_faces) = fill(mesh, atlas, &texels, &sums);
         let figures = BakeFigures {
@@ -224,8 +224,6 @@ trait TexelState: Copy + Default + Send + Sync {
     /// index. A colour of [`DOUBTFUL`] weight matters only without another.
     fn take(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool;
 
-    fn sums(&self) -> &TexelSums;
-
     fn next_round(&mut self);
 }
 
@@ -245,10 +243,6 @@ impl TexelState for TexelSums {
         }
         self.weight = self.weight.saturating_add(u32::from(weight));
         true
-    }
-
-    fn sums(&self) -> &TexelSums {
-        self
     }
 
     fn next_round(&mut self) {
@@ -287,10 +281,6 @@ impl TexelState for JudgedTexel {
             }
         }
         is_taken
-    }
-
-    fn sums(&self) -> &TexelSums {
-        &self.sums
     }
 
     fn next_round(&mut self) {

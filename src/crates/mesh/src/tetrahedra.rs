@@ -449,6 +449,7 @@ fn mean_edges(faces: &[[u32; 3]], places: &[Vec3]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::f64::consts::TAU;
 
     use proptest::prelude::*;
 
@@ -463,11 +464,7 @@ mod tests {
         let mut noise = RandomSequence::of_seed(5);
         (0..count)
             .map(|_| {
-                let (u, v) = (
-                    noise.uniform() * std::f64::consts::TAU,
-                    noise.uniform() * std::f64::consts::TAU,
-                );
-                let [place, normal] = on_torus(u, v);
+                let [place, normal] = on_torus(noise.uniform() * TAU, noise.uniform() * TAU);
                 (add(place, scale(normal, 0.01 * (noise.uniform() - 0.5))), normal, 0.01)
             })
             .collect()
@@ -550,12 +547,7 @@ mod tests {
         let mut noise = RandomSequence::of_seed(9);
         let samples = 40;
         let missing: f64 = (0..samples)
-            .map(|_| {
-                on_torus(
-                    noise.uniform() * std::f64::consts::TAU,
-                    noise.uniform() * std::f64::consts::TAU,
-                )[0]
-            })
+            .map(|_| on_torus(noise.uniform() * TAU, noise.uniform() * TAU)[0])
             .map(|place| {
                 let near = mesh.faces.iter().map(|&face| corners(&mesh, face)).filter(|face| {
                     // No face is larger than .3.
