@@ -82,6 +82,11 @@ impl FormatFault {
     }
 }
 
+/// Fails because of invalid content.
+pub(crate) fn damaged<T>(found: impl Into<String>) -> Result<T, FormatFault> {
+    Err(FormatFault::damaged(found))
+}
+
 impl From<io::Error> for FormatFault {
     fn from(error: io::Error) -> Self {
         match error.kind() {

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 
 /// A destination for parts of a file. Names are relative and separated by `/`.
 pub trait PartSink {
@@ -53,9 +53,7 @@ fn check_length(name: &str, found: u64, most_bytes: u64) -> Result<(), FormatFau
     if found <= most_bytes {
         return Ok(());
     }
-    Err(FormatFault::damaged(format!(
-        "its part {name} has {found} bytes; {most_bytes} at most are expected"
-    )))
+    damaged(format!("its part {name} has {found} bytes; {most_bytes} at most are expected"))
 }
 
 /// Rejects names that could refer to files outside the format.
@@ -67,7 +65,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), FormatFault> {
     if is_safe {
         return Ok(());
     }
-    Err(FormatFault::damaged(format!("names the part {name:?}, which is no name of a file in it")))
+    damaged(format!("names the part {name:?}, which is no name of a file in it"))
 }
 
 /// Parts as stored zip entries without times, so that equal parts make equal bytes.
@@ -191,10 +189,10 @@ const MAX_DEPTH: usize = 64;
 /// Parses JSON within the limits of length and depth.
 pub(crate) fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, FormatFault> {
     if bytes.len() as u64 > MAX_JSON_BYTES {
-        return Err(FormatFault::damaged(format!("its {what} is longer than 64 MiB")));
+        return damaged(format!("its {what} is longer than 64 MiB"));
     }
     if depth(bytes) > MAX_DEPTH {
-        return Err(FormatFault::damaged(format!("its {what} is nested deeper than {MAX_DEPTH}")));
+        return damaged(format!("its {what} is nested deeper than {MAX_DEPTH}"));
     }
     serde_json::from_slice(bytes).map_err(|error| {
         FormatFault::damaged(format!("its {what} is not what is expected: {error}"))

@@ -13,7 +13,7 @@ use splat_mesh::narrow::{round_u8, to_f32};
 use splat_mesh::place::{add, cross, dot, mat_mul, mul};
 use splat_mesh::points::bounds;
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 use crate::folder::parse_json;
 use crate::geometry::{logit, matrix, quaternion, sigmoid};
 use crate::place::{PlacementError, ScenePlacement};
@@ -56,31 +56,30 @@ impl GlbContent<'_> {
         number: usize,
         count: usize,
     ) -> Result<Vec<[f32; N]>, FormatFault> {
-        let damaged = FormatFault::damaged;
         let accessor = self.accessor(number)?;
         if accessor.count != count {
-            return Err(damaged(format!(
+            return damaged(format!(
                 "has attributes without as many rows: {count} and {}",
                 accessor.count
-            )));
+            ));
         }
         let expected = ["", "SCALAR", "VEC2", "VEC3", "VEC4"].get(N).copied().unwrap_or_default();
         if accessor.kind != expected || accessor.sparse.is_some() {
-            return Err(damaged(format!(
+            return damaged(format!(
                 "has an accessor of type {} where a plain {expected} is expected",
                 accessor.kind
-            )));
+            ));
         }
         let width = component_bytes(accessor)?;
         let Some(view) = accessor.buffer_view.and_then(|i| self.document.buffer_views.get(i))
         else {
-            return Err(damaged(format!(
+            return damaged(format!(
                 "names bufferView {}, which is not there",
                 accessor.buffer_view.map_or("nothing".to_owned(), |number| number.to_string())
-            )));
+            ));
         };
         if view.buffer != 0 {
-            return Err(damaged(format!("keeps values in buffer {}, not in its own", view.buffer)));
+            return damaged(format!("keeps values in buffer {}, not in its own", view.buffer));
         }
         let stride = view.byte_stride.unwrap_or(N * width);
         let needed = match count.checked_sub(1) {
@@ -91,7 +90,7 @@ impl GlbContent<'_> {
             rest.get(..view.byte_length)?.get(accessor.byte_offset..)?.get(..needed?)
         });
         let Some(bytes) = bytes.filter(|_| stride >= N * width) else {
-            return Err(damaged(format!("is truncated: accessor {number} reaches past its end")));
+            return damaged(format!("is truncated: accessor {number} reaches past its end"));
         };
         let read = |at: usize| component(accessor, &bytes[at..at + width]);
         let row = |row: usize| std::array::from_fn(|i| read(row * stride + i * width));
@@ -110,9 +109,9 @@ fn component_bytes(accessor: &GltfAccessor) -> Result<usize, FormatFault> {
         (FLOAT, _) => Ok(4),
         (SHORT | UNSIGNED_SHORT, true) => Ok(2),
         (BYTE | UNSIGNED_BYTE, true) => Ok(1),
-        (other, _) => Err(FormatFault::damaged(format!(
+        (other, _) => damaged(format!(
             "has values of type {other}; floats ({FLOAT}) or normalised integers are expected"
-        ))),
+        )),
     }
 }
 
@@ -315,10 +314,10 @@ fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault
         roots.into_iter().rev().map(|node| (node, Affine::IDENTITY, 0)).collect();
     while let Some((number, above, level)) = open.pop() {
         let Some(node) = document.nodes.get(number) else {
-            return Err(FormatFault::damaged(format!("names node {number}, which is not there")));
+            return damaged(format!("names node {number}, which is not there"));
         };
         if level > MAX_LEVELS || std::mem::replace(&mut is_seen[number], true) {
-            return Err(FormatFault::damaged(format!("has node {number} in its tree twice")));
+            return damaged(format!("has node {number} in its tree twice"));
         }
         let to = above.after(&Affine::of(node));
         placed.extend(node.mesh.map(|mesh| PlacedMesh { mesh, to }));
@@ -355,7 +354,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     let (mut dropped, mut count) = (0, 0);
     for PlacedMesh { mesh, to } in placed_meshes(&content.document)? {
         let Some(mesh) = content.document.meshes.get(mesh) else {
-            return Err(FormatFault::damaged(format!("names mesh {mesh}, which is not there")));
+            return damaged(format!("names mesh {mesh}, which is not there"));
         };
         for primitive in mesh.primitives.iter().filter(|it| it.extensions.splatting.is_some()) {
             check_extension(primitive, &mut notes)?;
@@ -364,7 +363,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
             count += part.splats.len();
             // Many nodes may share a mesh: limit the count by the file size.
             if count > bytes.len() {
-                return Err(FormatFault::damaged("repeats its Gaussians too often"));
+                return damaged("repeats its Gaussians too often");
             }
             parts.push(part.splats);
         }
@@ -390,7 +389,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
 fn content_of(bytes: &[u8]) -> Result<GlbContent<'_>, FormatFault> {
     let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
     if json.len() > MAX_JSON_BYTES {
-        return Err(FormatFault::damaged("has JSON of more than 1 MiB, so it is no scene"));
+        return damaged("has JSON of more than 1 MiB, so it is no scene");
     }
     let document: GltfDocument = parse_json("JSON", json)?;
     Ok(GlbContent { document, binary })

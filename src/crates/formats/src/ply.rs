@@ -10,7 +10,7 @@ use splat_mesh::file::ply::{
 use splat_mesh::narrow::{floor_u32, round_u8, round_u32, to_f32, to_f32s, to_f64s};
 use splat_mesh::place::Bounds;
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 use crate::geometry::{
     SmallestThree, UnitQuat, logit, logit_of_byte, morton_order, normalised, sigmoid,
 };
@@ -80,14 +80,14 @@ fn column<'a>(
         }));
     };
     if named.next().is_some() {
-        return Err(FormatFault::damaged(format!("lists the column `{name}` twice")));
+        return damaged(format!("lists the column `{name}` twice"));
     }
     if !kinds.contains(&found.scalar) || found.list.is_some() {
         let list = if found.list.is_some() { "list of " } else { "" };
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "has another layout than that of Gaussians: the column `{name}` is of type {list}{}",
             found.scalar.name()
-        )));
+        ));
     }
     Ok(found)
 }
@@ -212,11 +212,11 @@ impl RowLayout {
                     _ => 1.0,
                 };
                 if let Some(other) = colors.iter().find(|it| it.scalar != colors[0].scalar) {
-                    return Err(FormatFault::damaged(format!(
+                    return damaged(format!(
                         "has colours of the types {} and {}",
                         colors[0].scalar.name(),
                         other.scalar.name()
-                    )));
+                    ));
                 }
                 (colors, Some(full))
             }
@@ -234,9 +234,9 @@ impl RowLayout {
             notes: Vec::new(),
         };
         if count % 3 != 0 {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "has {count} f_rest columns; a multiple of 3 is expected: 9, 24 or 45 for SH degree 1 to 3"
-            )));
+            ));
         }
         if 3 * sh_rest_count(layout.sh_degree()) < count {
             layout.notes.push(format!(
@@ -315,7 +315,7 @@ fn read_rows(
     let layout = RowLayout::of(element)?;
     check_length(head, index, file_bytes)?;
     let Ok(count) = usize::try_from(element.rows) else {
-        return Err(FormatFault::damaged(format!("announces {} Gaussians", element.rows)));
+        return damaged(format!("announces {} Gaussians", element.rows));
     };
     for before in &head.elements[..index] {
         skip_rows(before, head.encoding, input)?;
@@ -428,14 +428,11 @@ fn read_row(
             let mut bytes = [0; 8];
             read_value(length, encoding, input, &mut bytes[..length.bytes()])?;
             let Some(count) = length.value(&bytes).filter(|&count| count >= 0.0) else {
-                return Err(FormatFault::damaged(format!(
-                    "has a list `{}` of a negative length",
-                    property.name
-                )));
+                return damaged(format!("has a list `{}` of a negative length", property.name));
             };
             let due = u64::from(floor_u32(count)) * property.scalar.bytes() as u64;
             if io::copy(&mut input.by_ref().take(due), &mut io::sink())? < due {
-                return Err(FormatFault::damaged(format!("ends in a list `{}`", property.name)));
+                return damaged(format!("ends in a list `{}`", property.name));
             }
             continue;
         }
@@ -469,10 +466,10 @@ fn read_line(
     while line.iter().all(u8::is_ascii_whitespace) {
         line.clear();
         if input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "is truncated: it has fewer than {} lines of `{}`",
                 element.rows, element.name
-            )));
+            ));
         }
     }
     let text = String::from_utf8_lossy(&line);
@@ -818,14 +815,14 @@ impl PackedTables {
         let ((chunk_index, chunk), (index, vertex)) =
             (element(head, "chunk")?, element(head, "vertex")?);
         if chunk_index > index {
-            return Err(FormatFault::damaged("has its chunks behind its Gaussians"));
+            return damaged("has its chunks behind its Gaussians");
         }
         let count = vertex.rows;
         if chunk.rows != count.div_ceil(CHUNK_ROWS as u64) {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "has {} chunks for {count} Gaussians; one holds {CHUNK_ROWS}",
                 chunk.rows
-            )));
+            ));
         }
         let has_colors = chunk.has("min_r");
         let names: Vec<String> = range_names().take(if has_colors { 18 } else { 12 }).collect();
@@ -895,10 +892,7 @@ fn offsets(
 fn packed_degree(head: &PlyHeader, count: u64) -> Result<u32, FormatFault> {
     let Some(table) = head.element("sh") else { return Ok(0) };
     if table.rows != count {
-        return Err(FormatFault::damaged(format!(
-            "has {} rows of SH for {count} Gaussians",
-            table.rows
-        )));
+        return damaged(format!("has {} rows of SH for {count} Gaussians", table.rows));
     }
     let values = table.properties.len();
     let is_named = |i: usize| {

@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use splat_mesh::file::{ByteCursor, Truncated};
 use splat_mesh::narrow::{half, low_byte, round_i32, round_u8, round_u32, to_f32};
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 use crate::geometry::{SmallestThree, UnitQuat, logit_of_byte, normalised, sigmoid};
 use crate::place::{PlacementError, ScenePlacement};
 use crate::save::{EncodedSplats, WorstErrors};
@@ -170,10 +170,10 @@ impl SpzBlocks {
 fn check_size(header: &SpzHeader, file_bytes: usize) -> Result<u64, FormatFault> {
     let (raw, file) = (header.raw_bytes(), file_bytes as u64);
     if raw > ALWAYS_READ_BYTES.max(file.saturating_mul(MAX_COMPRESSION)) {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "is truncated or no scene: it announces {} Gaussians, {raw} bytes in a file of {file}",
             header.count
-        )));
+        ));
     }
     Ok(raw)
 }
@@ -185,7 +185,7 @@ fn unpack_gzip(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
     unpacked.read_exact(&mut start)?;
     let header = SpzHeader::read(&mut ByteCursor::new(&start))?;
     if header.version > 3 {
-        return Err(FormatFault::damaged("is of version 4 of SPZ, but packed as version 3"));
+        return damaged("is of version 4 of SPZ, but packed as version 3");
     }
     let raw = check_size(&header, file.len())?;
     let mut bytes = Vec::new();
@@ -206,23 +206,19 @@ fn unpack_zstd(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
     let mut cursor = ByteCursor::new(file);
     let header = SpzHeader::read(&mut cursor)?;
     if header.version != 4 {
-        return Err(FormatFault::damaged("is of an old version of SPZ, but packed as version 4"));
+        return damaged("is of an old version of SPZ, but packed as version 4");
     }
     let table = cursor.u32("the header of SPZ")?;
     cursor.take("the header of SPZ", HEADER_BYTES as usize - 20)?;
     check_size(&header, file.len())?;
     let Some(extensions) = table.checked_sub(HEADER_BYTES) else {
-        return Err(FormatFault::damaged(format!("has its table of streams at byte {table}")));
+        return damaged(format!("has its table of streams at byte {table}"));
     };
     let extensions = cursor.take("its table of streams", extensions as usize)?;
     let records = Records::read(&header, extensions);
     let due: Vec<usize> = header.row_bytes().into_iter().filter(|&bytes| bytes > 0).collect();
     if usize::from(header.streams) != due.len() {
-        return Err(FormatFault::damaged(format!(
-            "has {} streams; {} are expected",
-            header.streams,
-            due.len()
-        )));
+        return damaged(format!("has {} streams; {} are expected", header.streams, due.len()));
     }
     let mut streams = Vec::new();
     for row_bytes in due {
@@ -230,9 +226,7 @@ fn unpack_zstd(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
         let unpacked = cursor.u64("its table of streams")?;
         let expected = row_bytes as u64 * u64::from(header.count);
         if unpacked != expected {
-            return Err(FormatFault::damaged(format!(
-                "has a stream of {unpacked} bytes where {expected} are due"
-            )));
+            return damaged(format!("has a stream of {unpacked} bytes where {expected} are due"));
         }
         streams.push([packed, unpacked]);
     }
@@ -248,7 +242,7 @@ fn unpack_zstd(file: &[u8]) -> Result<SpzBlocks, FormatFault> {
         }
     }
     if cursor.left() > 0 {
-        return Err(FormatFault::damaged(format!("has {} bytes behind its end", cursor.left())));
+        return damaged(format!("has {} bytes behind its end", cursor.left()));
     }
     Ok(SpzBlocks { header, bytes, records })
 }
@@ -372,7 +366,7 @@ impl SpzHeader {
     fn read(bytes: &mut ByteCursor<'_>) -> Result<Self, FormatFault> {
         let what = "the header of SPZ";
         if bytes.take(what, 4)? != SPZ_MAGIC {
-            return Err(FormatFault::damaged("is no SPZ: it does not begin with NGSP"));
+            return damaged("is no SPZ: it does not begin with NGSP");
         }
         let header = Self {
             version: bytes.u32(what)?,
@@ -389,16 +383,16 @@ impl SpzHeader {
             )));
         }
         if header.sh_degree > MAX_FORMAT_SH_DEGREE {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "has harmonics of degree {}; 0 to {MAX_FORMAT_SH_DEGREE} are expected",
                 header.sh_degree
-            )));
+            ));
         }
         if header.fraction_bits > 24 {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "has positions with {} bits of fraction; 0 to 24 are expected",
                 header.fraction_bits
-            )));
+            ));
         }
         Ok(header)
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use splat_mesh::narrow::{to_f32, to_f64s, to_u32};
 use splat_mesh::place::{Bounds, cross, dot};
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 use crate::folder::{PartSink, PartSource, check_name, parse_json};
 use crate::geometry::{logit, matrix, morton_order, quaternion, sigmoid};
 use crate::save::WorstErrors;
@@ -92,7 +92,7 @@ pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, Format
         let found = read_sog(&mut ChunkSource::new(name, parts)?)?;
         all.dropped += found.dropped;
         if found.dropped > 0 {
-            return Err(FormatFault::damaged(format!("has rows in {name} that cannot be drawn")));
+            return damaged(format!("has rows in {name} that cannot be drawn"));
         }
         append(&mut columns, chosen(name, &found.splats, runs)?)?;
     }
@@ -100,10 +100,10 @@ pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, Format
     if let Some(&expected) = meta.counts.first()
         && expected != all.splats.len() as u64
     {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "announces {expected} Gaussians in its finest level, but names {}",
             all.splats.len()
-        )));
+        ));
     }
     if meta.lod_levels > 1 {
         all.notes.push(format!("of {} levels of detail the finest is read", meta.lod_levels));
@@ -128,12 +128,12 @@ fn chosen(name: &str, splats: &Splats, runs: &[StreamedRun]) -> Result<Splats, F
     for run in runs {
         let end = run.offset.checked_add(run.count).filter(|&end| end <= splats.len());
         let Some(end) = end.filter(|_| order.len() + run.count <= splats.len()) else {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "names {} rows from {} of {name}, which has {}",
                 run.count,
                 run.offset,
                 splats.len()
-            )));
+            ));
         };
         order.extend(to_u32(run.offset)..to_u32(end));
     }
@@ -147,10 +147,7 @@ fn append(to: &mut Option<SplatColumns>, more: Splats) -> Result<(), FormatFault
         return Ok(());
     };
     if to.sh_degree != more.sh_degree {
-        return Err(FormatFault::damaged(format!(
-            "has files of SH degree {} and {}",
-            to.sh_degree, more.sh_degree
-        )));
+        return damaged(format!("has files of SH degree {} and {}", to.sh_degree, more.sh_degree));
     }
     to.append(&more);
     Ok(())

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use splat_mesh::narrow::{floor_usize, round_u8, round_u16, to_f32, to_f64s, to_u32};
 use splat_mesh::place::{length, mul_transposed, sub};
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 use crate::folder::{PartSink, PartSource, check_name, parse_json};
 use crate::geometry::{
     SmallestThree, UnitQuat, logit_of_byte, morton_order, normalised, sh_basis, sigmoid,
@@ -254,12 +254,12 @@ fn decode(name: &str, bytes: &[u8], count: usize) -> Result<Vec<[u8; 4]>, Format
     let found = width as usize * height as usize;
     // Other writers pad to blocks, by at most the longest side times four.
     if found < count || found > count + 4 * MAX_SIDE as usize {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "its part {name} has {width} x {height} pixels for {count} values"
-        )));
+        ));
     }
     if decoder.is_lossy() || decoder.is_animated() {
-        return Err(FormatFault::damaged(format!("its part {name} is no lossless picture")));
+        return damaged(format!("its part {name} is no lossless picture"));
     }
     let mut pixels = vec![[0, 0, 0, 255]; found];
     if decoder.has_alpha() {
@@ -356,11 +356,11 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
     let count = match usize::try_from(meta.count) {
         Ok(count) if meta.count <= most => count,
         _ => {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "announces {} Gaussians in {} bytes",
                 meta.count,
                 parts.total_bytes()
-            )));
+            ));
         }
     };
     let mut picture = |name: &str, count: usize| {
@@ -422,16 +422,16 @@ fn check_version(meta: &[u8]) -> Result<(), FormatFault> {
 
 fn check_palette(palette: &SogPalette) -> Result<(), FormatFault> {
     if !(1..=MAX_SH_DEGREE).contains(&palette.bands) {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "has harmonics of {} bands; 1 to {MAX_SH_DEGREE} are expected",
             palette.bands
-        )));
+        ));
     }
     if palette.count > MAX_ENTRIES {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "has a palette of {} rows; {MAX_ENTRIES} at most are expected",
             palette.count
-        )));
+        ));
     }
     Ok(())
 }
@@ -472,10 +472,10 @@ impl PaletteRows<'_> {
             let entry = usize::from(u16::from_le_bytes([label[0], label[1]]));
             let row = self.centroids.get(entry * width..).and_then(|rest| rest.get(..width));
             let Some(row) = row.filter(|_| (entry as u64) < self.palette.count) else {
-                return Err(FormatFault::damaged(format!(
+                return damaged(format!(
                     "names row {entry} of a palette of {}",
                     self.palette.count
-                )));
+                ));
             };
             columns.sh_rest.extend(row.iter().map(|pixel| codes.triple(pixel)));
         }
