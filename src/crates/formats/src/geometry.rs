@@ -199,28 +199,13 @@ pub(crate) fn sh_basis(direction: [f64; 3]) -> [f64; ALL] {
 }
 
 /// Axes in which each harmonic above degree 0 is odd.
-const ODD_AXES: [&[usize]; ALL - 1] = [
-    &[1],
-    &[2],
-    &[0],
-    &[0, 1],
-    &[1, 2],
-    &[],
-    &[0, 2],
-    &[],
-    &[1],
-    &[0, 1, 2],
-    &[1],
-    &[2],
-    &[0],
-    &[2],
-    &[0],
-];
+const ODD_AXES: [&str; ALL - 1] =
+    ["y", "z", "x", "xy", "yz", "", "xz", "", "y", "xyz", "y", "z", "x", "z", "x"];
 
 /// Multiplies the axes of coefficients above degree 0 by signs.
 pub(crate) fn mirror(rest: &mut [[f32; 3]], signs: [f32; 3]) {
     for (coefficient, axes) in rest.iter_mut().zip(ODD_AXES) {
-        let sign: f32 = axes.iter().map(|&axis| signs[axis]).product();
+        let sign: f32 = axes.bytes().map(|axis| signs[usize::from(axis - b'x')]).product();
         coefficient.iter_mut().for_each(|value| *value *= sign);
     }
 }

@@ -448,7 +448,7 @@ fn mixed(corners: [Vec3; 3], shares: [f64; 3]) -> Vec3 {
 }
 
 /// Returns the corners of a face in camera axes.
-fn corners_cam(mesh: &Mesh, face: usize, camera: &crate::Camera) -> [Vec3; 3] {
+fn corners_cam(mesh: &Mesh, face: usize, camera: &Camera) -> [Vec3; 3] {
     corners(mesh, mesh.faces[face]).map(|corner| camera.cam(corner))
 }
 

@@ -181,7 +181,7 @@ impl GeometryParts {
                 [low, high, 0, 255]
             });
             SogPalette {
-                count: shared.entries() as u64,
+                count: shared.labels.entries as u64,
                 bands: columns.sh_degree,
                 codebook: shared.codebook.entries.clone(),
                 files: [

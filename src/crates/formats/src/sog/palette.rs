@@ -208,15 +208,13 @@ impl Codebook {
 }
 
 fn running_sums(numbers: &[WeightedNumber]) -> Vec<Sums> {
-    let mut sums = Vec::with_capacity(numbers.len() + 1);
     let mut sum = Sums::default();
-    sums.push(sum);
-    for number in numbers {
+    let next = |number: &WeightedNumber| {
         sum.weight += f64::from(number.weight);
         sum.product += f64::from(number.weight) * f64::from(number.value);
-        sums.push(sum);
-    }
-    sums
+        sum
+    };
+    std::iter::once(Sums::default()).chain(numbers.iter().map(next)).collect()
 }
 
 // Weighted k-means of rows within separate cells (Lloyd, 1982). Results do not depend on the thread count.
@@ -270,7 +268,7 @@ impl Members<'_> {
 
     /// Picks one row from each of equally long stretches of a cell's rows, so that no row is picked twice.
     fn first_centers(&self, cells: &Cells<'_>, inside: &Groups, seed: u64) -> RowTable {
-        let mut centers = RowTable::like(self.rows);
+        let mut centers = RowTable::of_width(self.rows.width());
         for cell in 0..cells.count() {
             let mut random = RandomSequence::of_seed(seed ^ cell as u64);
             let rows = inside.members(cell);
@@ -471,11 +469,6 @@ impl RowTable {
         let rows = values.par_chunks_exact_mut(width).enumerate();
         rows.for_each(|(row, to)| fill(row, &mut to[..numbers]));
         Self { width, values }
-    }
-
-    /// Returns an empty table of equal width.
-    pub(super) const fn like(other: &Self) -> Self {
-        Self { width: other.width, values: Vec::new() }
     }
 
     pub(super) fn push(&mut self, row: &[f32]) {
@@ -722,16 +715,11 @@ impl SharedHarmonics {
         Self { labels, codebook, codes, width }
     }
 
-    /// Returns the number of entries.
-    pub(super) fn entries(&self) -> usize {
-        self.codes.len() / self.width
-    }
-
     /// Returns the size of the palette's image.
     pub(super) fn size(&self) -> PictureSize {
         PictureSize {
             width: to_u32(ENTRIES_A_LINE * self.width),
-            height: to_u32(self.entries().div_ceil(ENTRIES_A_LINE)),
+            height: to_u32(self.labels.entries.div_ceil(ENTRIES_A_LINE)),
         }
     }
 

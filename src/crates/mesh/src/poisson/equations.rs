@@ -13,7 +13,7 @@ use super::PoissonError;
 use crate::Watch;
 use crate::bricks::{
     self, BLOCK, BLOCK_NODES, BRICK_NODES, Block, Bricks, NO_BRICK, OWN, SIDE, block_index,
-    for_nodes, neighbour, node_index,
+    for_nodes, neighbour, neighbour_offset, node_index,
 };
 use crate::cubes::Cube;
 use crate::mesh::Vec3;
@@ -257,10 +257,9 @@ impl Screen {
                     if id == NO_BRICK {
                         continue;
                     }
-                    let brick = [number % 3 - 1, number / 3 % 3 - 1, number / 9 - 1];
-                    list.extend(
-                        means[id as usize].iter().filter_map(|m| touching(m, brick, factor)),
-                    );
+                    let brick = neighbour_offset(number);
+                    let near = means[id as usize].iter();
+                    list.extend(near.filter_map(|mean| touching(mean, brick, factor)));
                 }
                 list
             })
@@ -854,6 +853,18 @@ const BITS_IN_BRICK: u32 = 9;
 /// Least mean number of points of the occupied cells of the chosen depth.
 const POINTS_A_CELL: f64 = 1.5;
 
+/// Coordinates of the 512 cells of a brick, in the order of their keys.
+static CELLS: [[u8; 3]; 512] = {
+    let mut table = [[0; 3]; 512];
+    let mut key = 0;
+    while key < 512 {
+        let [x, y, z] = bricks::cell(key as u64);
+        table[key] = [x.to_le_bytes()[0], y.to_le_bytes()[0], z.to_le_bytes()[0]];
+        key += 1;
+    }
+    table
+};
+
 /// Points in the order of the Z-curve, so that those of any cell of any level lie together.
 pub(super) struct SortedPoints {
     pub(super) cube: Cube,
@@ -959,13 +970,12 @@ impl SortedPoints {
         cells: [i32; 2],
         mut each: impl FnMut(usize, [i32; 3]),
     ) {
-        let decoded = Self::decoded();
         let shift = 3 * (bricks::AXIS_BITS - level);
         for (number, &id) in (0_i32..).zip(ids) {
             let Some(range) = ranges.get(id as usize) else { continue };
-            let offset = [8 * (number % 3 - 1), 8 * (number / 3 % 3 - 1), 8 * (number / 9 - 1)];
+            let offset = neighbour_offset(number).map(|bricks| 8 * bricks);
             for row in range.clone() {
-                let local = decoded[(self.keys[row] >> shift & 511) as usize];
+                let local = CELLS[(self.keys[row] >> shift & 511) as usize];
                 let cell: [i32; 3] = std::array::from_fn(|a| i32::from(local[a]) + offset[a]);
                 let is_near = |c: &i32| (cells[0]..=cells[1]).contains(c);
                 if to_index(number) == OWN || cell.iter().all(is_near) {
@@ -973,21 +983,6 @@ impl SortedPoints {
                 }
             }
         }
-    }
-
-    /// Returns the coordinates of the 512 cells of a brick, in the order of their keys.
-    const fn decoded() -> &'static [[u8; 3]; 512] {
-        const DECODED: [[u8; 3]; 512] = {
-            let mut table = [[0; 3]; 512];
-            let mut key = 0;
-            while key < 512 {
-                let [x, y, z] = bricks::cell(key as u64);
-                table[key] = [x.to_le_bytes()[0], y.to_le_bytes()[0], z.to_le_bytes()[0]];
-                key += 1;
-            }
-            table
-        };
-        &DECODED
     }
 
     /// Returns the position of a point in its cell, 0 to 1 along each axis.
