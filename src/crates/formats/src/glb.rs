@@ -36,6 +36,9 @@ fn rest_name(number: usize) -> String {
 
 // Access to rows of numbers in the binary chunk.
 
+/// Types of rows by their count of numbers.
+const KINDS: [&str; 5] = ["", "SCALAR", "VEC2", "VEC3", "VEC4"];
+
 /// Component types of OpenGL.
 const BYTE: u32 = 5120;
 const UNSIGNED_BYTE: u32 = 5121;
@@ -63,7 +66,7 @@ impl GlbContent<'_> {
                 accessor.count
             ));
         }
-        let expected = ["", "SCALAR", "VEC2", "VEC3", "VEC4"].get(N).copied().unwrap_or_default();
+        let expected = KINDS[N];
         if accessor.kind != expected || accessor.sparse.is_some() {
             return damaged(format!(
                 "has an accessor of type {} where a plain {expected} is expected",
@@ -495,93 +498,88 @@ pub fn write_glb(splats: &Splats, out: &mut dyn Write) -> Result<WorstErrors, Gl
     turned.columns_mut().antialiasing = Antialiasing::Off;
     let columns = turned.columns();
     let values = values(columns);
-    let binary: u64 = values.iter().map(|value| value.bytes(columns.len())).sum();
+    let row_bytes: usize = values.iter().map(|value| value.row_bytes).sum();
+    let binary = row_bytes as u64 * columns.len() as u64;
     let json = json_chunk(&describe(columns, &values, binary));
     let needed = glb_bytes(&json, binary);
     if needed > MOST_GLB_BYTES {
         return Err(GlbError::TooLarge { needed, limit: MOST_GLB_BYTES, count: splats.len() });
     }
     write_chunks(out, &json, binary)?;
+    let mut bytes = Vec::new();
     for value in &values {
-        write_rows(columns, value, out)?;
+        for start in (0..columns.len()).step_by(ROWS_AT_ONCE) {
+            bytes.clear();
+            let rows = start..columns.len().min(start + ROWS_AT_ONCE);
+            rows.for_each(|row| (value.put)(row, &mut bytes));
+            out.write_all(&bytes)?;
+        }
     }
+    drop(values);
     Ok(WorstErrors::between(splats, &stored(turned)?))
 }
 
-/// Attribute of a Gaussian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GlbValueKind {
-    Position,
-    Color,
-    Rotation,
-    Scale,
-    Opacity,
-    Dc,
-    Rest(usize),
-}
-
-struct GlbValue {
-    kind: GlbValueKind,
+/// Attribute of the Gaussians.
+struct GlbValue<'a> {
     name: String,
+    component: u32,
+    kind: &'static str,
+    row_bytes: usize,
+    /// Appends the bytes of a row.
+    put: Box<dyn Fn(usize, &mut Vec<u8>) + 'a>,
 }
 
-impl GlbValue {
-    const fn row_bytes(&self) -> u64 {
-        match self.kind {
-            GlbValueKind::Color | GlbValueKind::Opacity => 4,
-            GlbValueKind::Rotation => 16,
-            _ => 12,
-        }
-    }
-
-    const fn bytes(&self, rows: usize) -> u64 {
-        self.row_bytes() * rows as u64
-    }
-
-    const fn type_name(&self) -> &'static str {
-        match self.kind {
-            GlbValueKind::Color | GlbValueKind::Rotation => "VEC4",
-            GlbValueKind::Opacity => "SCALAR",
-            _ => "VEC3",
-        }
+/// Returns an attribute of `N` floats.
+fn floats<'a, const N: usize>(name: String, row: impl Fn(usize) -> [f32; N] + 'a) -> GlbValue<'a> {
+    GlbValue {
+        name,
+        component: FLOAT,
+        kind: KINDS[N],
+        row_bytes: 4 * N,
+        put: Box::new(move |at, to| to.extend(row(at).iter().flat_map(|x| x.to_le_bytes()))),
     }
 }
 
-fn values(columns: &SplatColumns) -> Vec<GlbValue> {
-    let own =
-        |kind: GlbValueKind, name: &str| GlbValue { kind, name: format!("{EXTENSION}:{name}") };
+fn values(columns: &SplatColumns) -> Vec<GlbValue<'_>> {
+    let own = |name: &str| format!("{EXTENSION}:{name}");
     let mut values = vec![
-        GlbValue { kind: GlbValueKind::Position, name: "POSITION".to_owned() },
-        GlbValue { kind: GlbValueKind::Color, name: "COLOR_0".to_owned() },
-        own(GlbValueKind::Rotation, "ROTATION"),
-        own(GlbValueKind::Scale, "SCALE"),
-        own(GlbValueKind::Opacity, "OPACITY"),
-        own(GlbValueKind::Dc, "SH_DEGREE_0_COEF_0"),
+        floats("POSITION".to_owned(), move |row| columns.means[row]),
+        // For viewers of point clouds.
+        GlbValue {
+            name: "COLOR_0".to_owned(),
+            component: UNSIGNED_BYTE,
+            kind: KINDS[4],
+            row_bytes: 4,
+            put: Box::new(move |row, to| to.extend(color(columns, row))),
+        },
+        floats(own("ROTATION"), move |row| {
+            let [w, x, y, z] = columns.rotations[row];
+            [x, y, z, w]
+        }),
+        floats(own("SCALE"), move |row| columns.log_scales[row].map(scale)),
+        floats(own("OPACITY"), move |row| [to_f32(sigmoid(columns.opacity_logits[row]))]),
+        floats(own("SH_DEGREE_0_COEF_0"), move |row| columns.sh_dc[row]),
     ];
-    values.extend(
-        (0..sh_rest_count(columns.sh_degree))
-            .map(|k| GlbValue { kind: GlbValueKind::Rest(k), name: rest_name(k) }),
-    );
+    let rest = 0..sh_rest_count(columns.sh_degree);
+    values.extend(rest.map(|k| floats(rest_name(k), move |row| columns.rest(row)[k])));
     values
 }
 
 /// Returns the JSON chunk. Each attribute has an accessor and a buffer view of equal index.
-fn describe(columns: &SplatColumns, values: &[GlbValue], binary: u64) -> Value {
+fn describe(columns: &SplatColumns, values: &[GlbValue<'_>], binary: u64) -> Value {
     let (mut views, mut accessors, mut start) = (Vec::new(), Vec::new(), 0);
     let mut attributes = serde_json::Map::new();
     for (number, value) in values.iter().enumerate() {
-        let bytes = value.bytes(columns.len());
+        let bytes = value.row_bytes * columns.len();
         views.push(json!({"buffer": 0, "byteOffset": start, "byteLength": bytes,
             "target": VERTEX_BUFFER}));
         start += bytes;
-        let is_color = value.kind == GlbValueKind::Color;
         let mut accessor = json!({"bufferView": number, "count": columns.len(),
-            "componentType": if is_color { UNSIGNED_BYTE } else { FLOAT },
-            "type": value.type_name()});
-        if is_color {
+            "componentType": value.component, "type": value.kind});
+        if value.component == UNSIGNED_BYTE {
             accessor["normalized"] = json!(true);
         }
-        if value.kind == GlbValueKind::Position {
+        if value.name == "POSITION" {
             let (low, high) = bounds(&columns.means);
             accessor["min"] = json!(low);
             accessor["max"] = json!(high);
@@ -616,35 +614,7 @@ fn scale(log_scale: f32) -> f32 {
     to_f32(f64::from(log_scale).exp().min(f64::from(f32::MAX)))
 }
 
-fn write_rows(columns: &SplatColumns, value: &GlbValue, out: &mut dyn Write) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    for start in (0..columns.len()).step_by(ROWS_AT_ONCE) {
-        bytes.clear();
-        for row in start..columns.len().min(start + ROWS_AT_ONCE) {
-            put_row(columns, value.kind, row, &mut bytes);
-        }
-        out.write_all(&bytes)?;
-    }
-    Ok(())
-}
-
-fn put_row(columns: &SplatColumns, kind: GlbValueKind, row: usize, to: &mut Vec<u8>) {
-    let mut put = |values: &[f32]| to.extend(values.iter().flat_map(|x| x.to_le_bytes()));
-    match kind {
-        GlbValueKind::Position => put(&columns.means[row]),
-        GlbValueKind::Rotation => {
-            let [w, x, y, z] = columns.rotations[row];
-            put(&[x, y, z, w]);
-        }
-        GlbValueKind::Scale => put(&columns.log_scales[row].map(scale)),
-        GlbValueKind::Opacity => put(&[to_f32(sigmoid(columns.opacity_logits[row]))]),
-        GlbValueKind::Dc => put(&columns.sh_dc[row]),
-        GlbValueKind::Rest(k) => put(&columns.rest(row)[k]),
-        GlbValueKind::Color => to.extend(color(columns, row)),
-    }
-}
-
-/// Returns red, green, blue and opacity, for viewers of point clouds.
+/// Returns red, green, blue and opacity.
 fn color(columns: &SplatColumns, row: usize) -> [u8; 4] {
     let [r, g, b] = columns.sh_dc[row].map(|c| round_u8(255.0 * (0.5 + SH_C0 * f64::from(c))));
     [r, g, b, round_u8(255.0 * sigmoid(columns.opacity_logits[row]))]

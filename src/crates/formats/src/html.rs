@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
     use crate::place::{CameraSplit, ScenePlacement};
-    use crate::splats::known_splats::{random_splats, splats_at};
+    use crate::splats::known_splats::{camera, random_splats, splats_at};
     use crate::splats::{Antialiasing, Splats};
     use crate::spz::{SpzOptions, encode_spz};
 
@@ -213,18 +213,6 @@ mod tests {
         "{{splats}} {{bundle}}",
         "&lt;b&gt; & 'c'",
     ];
-
-    fn camera(name: &str) -> SceneCamera {
-        SceneCamera {
-            name: name.to_owned(),
-            position: [1.0, 2.0, -3.0],
-            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-            focal_px: [500.0, 510.0],
-            principal_px: [320.5, 240.25],
-            size_px: [640, 480],
-            split: CameraSplit::HeldOut,
-        }
-    }
 
     fn page(splats: &Splats, title: &str, cameras: &[SceneCamera]) -> String {
         let mut bytes = Vec::new();

@@ -381,6 +381,7 @@ pub(crate) mod known_splats {
     use splat_mesh::random::RandomSequence;
 
     use super::{FLAT_LOG_SCALE, SplatColumns, SplatPrimitive, Splats, sh_rest_count};
+    use crate::place::{CameraSplit, SceneCamera};
 
     /// Creates Gaussians like those of a trained scene: within 10 units, with scales of e^-6 to e^-1.
     pub(crate) fn random_splats(count: usize, sh_degree: u32, seed: u64) -> Splats {
@@ -427,6 +428,19 @@ pub(crate) mod known_splats {
             columns.sh_dc[row] = [2.5, -2.0, 0.0];
         }
         Splats::from_columns(columns).unwrap().splats
+    }
+
+    /// Creates a camera with this name.
+    pub(crate) fn camera(name: &str) -> SceneCamera {
+        SceneCamera {
+            name: name.to_owned(),
+            position: [1.0, 2.0, -3.0],
+            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            focal_px: [500.0, 510.0],
+            principal_px: [320.5, 240.25],
+            size_px: [640, 480],
+            split: CameraSplit::HeldOut,
+        }
     }
 
     /// Runs `work` in a pool of this number of threads.

@@ -194,31 +194,21 @@ struct LevelRow {
     place: [f32; 3],
 }
 
-/// Conditions to split a node.
-#[derive(Clone, Copy, Debug)]
-struct SplitRule {
-    /// Number of Gaussians of all levels above which a node is split.
-    most_rows: usize,
-    /// Extent above which a node with at least `least_rows` Gaussians is split, scene units.
-    most_extent: f64,
-    /// Minimum number of Gaussians of a node that is split for its extent.
-    least_rows: usize,
-}
-
 #[derive(Debug)]
 enum SplitNode {
     Inner(Box<[Self; 2]>),
     Leaf(Vec<LevelRow>),
 }
 
-/// Splits recursively at the median along the longest axis of the centres.
-fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
+/// Splits recursively at the median along the longest axis of the centres: nodes of more Gaussians of all levels than a
+/// file holds, or of a larger extent and at least [`MIN_SPLIT`] Gaussians.
+fn split(rows: &mut [LevelRow], options: &StreamedOptions) -> SplitNode {
     let boxes = rows.par_iter().with_min_len(ROWS_AT_A_TIME);
     let boxes = boxes.map(|row| Bounds::of([to_f64s(row.place)]));
     let extents = boxes.reduce(|| Bounds::EMPTY, Bounds::joined).sides();
     let longest = (1..3).fold(0, |best, i| if extents[i] > extents[best] { i } else { best });
-    let is_wide = extents[longest] > rule.most_extent && rows.len() >= rule.least_rows;
-    if rows.len() <= rule.most_rows.max(1) && !is_wide {
+    let is_wide = extents[longest] > options.extent && rows.len() >= MIN_SPLIT;
+    if rows.len() <= options.chunk_splats.max(1) && !is_wide {
         return SplitNode::Leaf(rows.to_vec());
     }
     let middle = rows.len() / 2;
@@ -227,7 +217,7 @@ fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
         order.then(a.level.cmp(&b.level)).then(a.row.cmp(&b.row))
     });
     let (left, right) = rows.split_at_mut(middle);
-    let (left, right) = rayon::join(|| split(left, rule), || split(right, rule));
+    let (left, right) = rayon::join(|| split(left, options), || split(right, options));
     SplitNode::Inner(Box::new([left, right]))
 }
 
@@ -301,12 +291,7 @@ pub fn write_streamed(
             places.map(move |(row, &place)| LevelRow { level, row, place })
         })
         .collect();
-    let rule = SplitRule {
-        most_rows: options.chunk_splats,
-        most_extent: options.extent,
-        least_rows: MIN_SPLIT,
-    };
-    let tree = split(&mut rows, &rule);
+    let tree = split(&mut rows, options);
     drop(rows);
     let leaves: Vec<LeafRuns> =
         leaves_of(&tree).into_par_iter().map(|rows| LeafRuns::of(rows, &levels)).collect();
@@ -315,14 +300,14 @@ pub fn write_streamed(
     let files = chunks.files;
     let mut worst = WorstErrors::default();
     for files in files.chunks(FILES_AT_A_TIME) {
-        let encoded: Vec<EncodedChunk> = files
+        let encoded: Vec<_> = files
             .par_iter()
-            .map(|file| EncodedChunk::of(file, &levels, &options.sog, tools))
+            .map(|file| encoded(file, &levels, &options.sog, tools))
             .collect::<Result<_, _>>()?;
-        for (file, chunk) in files.iter().zip(encoded) {
-            chunk.parts.iter().try_for_each(|(name, bytes)| sink.put(name, bytes))?;
+        for (file, (parts, errors)) in files.iter().zip(encoded) {
+            parts.iter().try_for_each(|(name, bytes)| sink.put(name, bytes))?;
             if file.level == 0 {
-                worst = worst.or(chunk.errors);
+                worst = worst.or(errors);
             }
         }
     }
@@ -428,30 +413,23 @@ impl ChunkLists {
 
 const NOWHERE: StreamedBound = StreamedBound { min: [0.0; 3], max: [0.0; 3] };
 
-/// Encoded parts of a file in the order of writing.
-struct EncodedChunk {
-    parts: Vec<(String, Vec<u8>)>,
-    errors: WorstErrors,
-}
-
-impl EncodedChunk {
-    fn of(
-        file: &ChunkFile,
-        levels: &[Cow<'_, Splats>],
-        options: &SogOptions,
-        tools: &SogTools<'_>,
-    ) -> Result<Self, SogError> {
-        let chunk = levels[file.level as usize].rows(&file.rows);
-        let mut sink =
-            PartList { folder: file.name.trim_end_matches("meta.json"), parts: Vec::new() };
-        // Observations of the finest level do not apply to merged Gaussians.
-        let seen = match file.level {
-            0 => tools.seen_of(&file.rows, chunk.columns(), options),
-            _ => SeenFrom::of_cameras(chunk.columns(), &options.cameras),
-        };
-        let errors = write_in_order(chunk, &seen, options.seed, tools, &mut sink)?;
-        Ok(Self { parts: sink.parts, errors })
-    }
+/// Returns the names and contents of the parts of a file, in the order of writing, and their errors.
+fn encoded(
+    file: &ChunkFile,
+    levels: &[Cow<'_, Splats>],
+    options: &SogOptions,
+    tools: &SogTools<'_>,
+) -> Result<(Vec<(String, Vec<u8>)>, WorstErrors), SogError> {
+    let chunk = levels[file.level as usize].rows(&file.rows);
+    let folder = file.name.trim_end_matches("meta.json");
+    let mut sink = PartList { folder, parts: Vec::new() };
+    // Observations of the finest level do not apply to merged Gaussians.
+    let seen = match file.level {
+        0 => tools.seen_of(&file.rows, chunk.columns(), options),
+        _ => SeenFrom::of_cameras(chunk.columns(), &options.cameras),
+    };
+    let errors = write_in_order(chunk, &seen, options.seed, tools, &mut sink)?;
+    Ok((sink.parts, errors))
 }
 
 /// In-memory parts whose names have a folder prefix.

@@ -854,9 +854,8 @@ mod tests {
 
     use super::*;
     use crate::folder::{PartSource, ZipSink, ZipSource};
-    use crate::place::CameraSplit;
     use crate::save::WorstErrors;
-    use crate::splats::known_splats::{hard_splats, on_threads, random_splats};
+    use crate::splats::known_splats::{self, hard_splats, on_threads, random_splats};
     use crate::splats::{Antialiasing, Splats};
 
     fn parts(splats: &Splats) -> (BTreeMap<String, Vec<u8>>, WorstErrors) {
@@ -993,15 +992,8 @@ mod tests {
 
     /// Creates a camera at a position, looking along +z.
     fn camera(position: [f64; 3]) -> SceneCamera {
-        SceneCamera {
-            name: String::new(),
-            position,
-            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-            focal_px: [100.0; 2],
-            principal_px: [50.0; 2],
-            size_px: [100; 2],
-            split: CameraSplit::Training,
-        }
+        let (focal_px, principal_px, size_px) = ([100.0; 2], [50.0; 2], [100; 2]);
+        SceneCamera { position, focal_px, principal_px, size_px, ..known_splats::camera("") }
     }
 
     fn splats_before_it(place: [f32; 3]) -> SplatColumns {
