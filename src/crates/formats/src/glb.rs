@@ -8,10 +8,12 @@ use std::io::{self, Write};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use splat_mesh::file::{GlbChunks, MOST_GLB_BYTES, glb_bytes, json_chunk, write_chunks};
-use splat_mesh::narrow::{round_u8, to_f32};
-use splat_mesh::place::{add, cross, dot, mat_mul, mul};
-use splat_mesh::points::bounds;
+use splat_mesh::file::{
+    GLTF_KINDS, GlbAttribute, GlbChunks, GlbVertices, MOST_GLB_BYTES, glb_bytes, json_chunk,
+    write_chunks,
+};
+use splat_mesh::narrow::{round_u8, to_f32, to_f64s};
+use splat_mesh::place::{Bounds, add, cross, dot, mat_mul, mul};
 
 use crate::error::{FormatFault, damaged};
 use crate::folder::parse_json;
@@ -35,9 +37,6 @@ fn rest_name(number: usize) -> String {
 }
 
 // Access to rows of numbers in the binary chunk.
-
-/// Types of rows by their count of numbers.
-const KINDS: [&str; 5] = ["", "SCALAR", "VEC2", "VEC3", "VEC4"];
 
 /// Component types of OpenGL.
 const BYTE: u32 = 5120;
@@ -66,7 +65,7 @@ impl GlbContent<'_> {
                 accessor.count
             ));
         }
-        let expected = KINDS[N];
+        let expected = GLTF_KINDS[N];
         if accessor.kind != expected || accessor.sparse.is_some() {
             return damaged(format!(
                 "has an accessor of type {} where a plain {expected} is expected",
@@ -464,12 +463,6 @@ fn columns_of(
 
 // Writing GLB.
 
-/// Number of rows that are encoded together.
-const ROWS_AT_ONCE: usize = 1 << 14;
-
-/// OpenGL target of a vertex buffer.
-const VERTEX_BUFFER: u32 = 34_962;
-
 /// Error of Gaussians that a GLB cannot hold.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -497,96 +490,43 @@ pub fn write_glb(splats: &Splats, out: &mut dyn Write) -> Result<WorstErrors, Gl
     turned.place(&TURN).map_err(io::Error::other)?;
     turned.columns_mut().antialiasing = Antialiasing::Off;
     let columns = turned.columns();
-    let values = values(columns);
-    let row_bytes: usize = values.iter().map(|value| value.row_bytes).sum();
-    let binary = row_bytes as u64 * columns.len() as u64;
-    let json = json_chunk(&describe(columns, &values, binary));
+    let vertices = vertices_of(columns);
+    let binary = vertices.bytes();
+    let json = json_chunk(&describe(columns, &vertices));
     let needed = glb_bytes(&json, binary);
     if needed > MOST_GLB_BYTES {
         return Err(GlbError::TooLarge { needed, limit: MOST_GLB_BYTES, count: splats.len() });
     }
     write_chunks(out, &json, binary)?;
-    let mut bytes = Vec::new();
-    for value in &values {
-        for start in (0..columns.len()).step_by(ROWS_AT_ONCE) {
-            bytes.clear();
-            let rows = start..columns.len().min(start + ROWS_AT_ONCE);
-            rows.for_each(|row| (value.put)(row, &mut bytes));
-            out.write_all(&bytes)?;
-        }
-    }
-    drop(values);
+    vertices.write(out)?;
+    drop(vertices);
     Ok(WorstErrors::between(splats, &stored(turned)?))
 }
 
-/// Attribute of the Gaussians.
-struct GlbValue<'a> {
-    name: String,
-    component: u32,
-    kind: &'static str,
-    row_bytes: usize,
-    /// Appends the bytes of a row.
-    put: Box<dyn Fn(usize, &mut Vec<u8>) + 'a>,
-}
-
-/// Returns an attribute of `N` floats.
-fn floats<'a, const N: usize>(name: String, row: impl Fn(usize) -> [f32; N] + 'a) -> GlbValue<'a> {
-    GlbValue {
-        name,
-        component: FLOAT,
-        kind: KINDS[N],
-        row_bytes: 4 * N,
-        put: Box::new(move |at, to| to.extend(row(at).iter().flat_map(|x| x.to_le_bytes()))),
-    }
-}
-
-fn values(columns: &SplatColumns) -> Vec<GlbValue<'_>> {
+fn vertices_of(columns: &SplatColumns) -> GlbVertices<'_> {
     let own = |name: &str| format!("{EXTENSION}:{name}");
-    let mut values = vec![
-        floats("POSITION".to_owned(), move |row| columns.means[row]),
-        // For viewers of point clouds.
-        GlbValue {
-            name: "COLOR_0".to_owned(),
-            component: UNSIGNED_BYTE,
-            kind: KINDS[4],
-            row_bytes: 4,
-            put: Box::new(move |row, to| to.extend(color(columns, row))),
-        },
-        floats(own("ROTATION"), move |row| {
+    let mut attributes = vec![
+        GlbAttribute::floats("POSITION", move |row| columns.means[row]),
+        GlbAttribute::colors(move |row| color(columns, row)),
+        GlbAttribute::floats(&own("ROTATION"), move |row| {
             let [w, x, y, z] = columns.rotations[row];
             [x, y, z, w]
         }),
-        floats(own("SCALE"), move |row| columns.log_scales[row].map(scale)),
-        floats(own("OPACITY"), move |row| [to_f32(sigmoid(columns.opacity_logits[row]))]),
-        floats(own("SH_DEGREE_0_COEF_0"), move |row| columns.sh_dc[row]),
+        GlbAttribute::floats(&own("SCALE"), move |row| columns.log_scales[row].map(scale)),
+        GlbAttribute::floats(&own("OPACITY"), move |row| {
+            [to_f32(sigmoid(columns.opacity_logits[row]))]
+        }),
+        GlbAttribute::floats(&own("SH_DEGREE_0_COEF_0"), move |row| columns.sh_dc[row]),
     ];
-    let rest = 0..sh_rest_count(columns.sh_degree);
-    values.extend(rest.map(|k| floats(rest_name(k), move |row| columns.rest(row)[k])));
-    values
+    for k in 0..sh_rest_count(columns.sh_degree) {
+        attributes.push(GlbAttribute::floats(&rest_name(k), move |row| columns.rest(row)[k]));
+    }
+    GlbVertices { rows: columns.len(), attributes }
 }
 
-/// Returns the JSON chunk. Each attribute has an accessor and a buffer view of equal index.
-fn describe(columns: &SplatColumns, values: &[GlbValue<'_>], binary: u64) -> Value {
-    let (mut views, mut accessors, mut start) = (Vec::new(), Vec::new(), 0);
-    let mut attributes = serde_json::Map::new();
-    for (number, value) in values.iter().enumerate() {
-        let bytes = value.row_bytes * columns.len();
-        views.push(json!({"buffer": 0, "byteOffset": start, "byteLength": bytes,
-            "target": VERTEX_BUFFER}));
-        start += bytes;
-        let mut accessor = json!({"bufferView": number, "count": columns.len(),
-            "componentType": value.component, "type": value.kind});
-        if value.component == UNSIGNED_BYTE {
-            accessor["normalized"] = json!(true);
-        }
-        if value.name == "POSITION" {
-            let (low, high) = bounds(&columns.means);
-            accessor["min"] = json!(low);
-            accessor["max"] = json!(high);
-        }
-        accessors.push(accessor);
-        attributes.insert(value.name.clone(), json!(number));
-    }
+fn describe(columns: &SplatColumns, vertices: &GlbVertices<'_>) -> Value {
+    let bounds = Bounds::of(columns.means.iter().map(|&mean| to_f64s(mean)));
+    let (views, accessors, attributes) = vertices.describe(&bounds);
     json!({
         "asset": {"version": "2.0", "generator": "splat"},
         "extensionsUsed": [EXTENSION],
@@ -603,7 +543,7 @@ fn describe(columns: &SplatColumns, values: &[GlbValue<'_>], binary: u64) -> Val
                 "projection": "perspective",
             }},
         }]}],
-        "buffers": [{"byteLength": binary}],
+        "buffers": [{"byteLength": vertices.bytes()}],
         "bufferViews": views,
         "accessors": accessors,
     })
@@ -614,7 +554,7 @@ fn scale(log_scale: f32) -> f32 {
     to_f32(f64::from(log_scale).exp().min(f64::from(f32::MAX)))
 }
 
-/// Returns red, green, blue and opacity.
+/// Returns red, green, blue and opacity, for viewers of point clouds.
 fn color(columns: &SplatColumns, row: usize) -> [u8; 4] {
     let [r, g, b] = columns.sh_dc[row].map(|c| round_u8(255.0 * (0.5 + SH_C0 * f64::from(c))));
     [r, g, b, round_u8(255.0 * sigmoid(columns.opacity_logits[row]))]

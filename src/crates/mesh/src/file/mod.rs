@@ -15,8 +15,8 @@ use crate::atlas::Atlas;
 use crate::mesh::{Mesh, MeshError, check_mesh};
 
 pub use glb::{
-    GLB_MAGIC, Glb, GlbChunks, GlbFault, MOST_GLB_BYTES, MeshPicture, PaintedMesh, glb_bytes,
-    json_chunk, read_glb, write_chunks,
+    GLB_MAGIC, GLTF_KINDS, Glb, GlbAttribute, GlbChunks, GlbFault, GlbVertices, MOST_GLB_BYTES,
+    MeshPicture, PaintedMesh, glb_bytes, json_chunk, read_glb, write_chunks,
 };
 pub use obj::{ObjTexture, read_obj, write_mtl, write_obj};
 pub use ply::{parse_ply, read_ply, write_ply};
