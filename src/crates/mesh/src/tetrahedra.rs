@@ -50,7 +50,8 @@ pub fn cut<E: From<CutError>>(
         crossings.halve(&labels);
     }
     let vertices = crossings.middles(labelled).into_par_iter().map(to_f32s).collect();
-    let faces = faces(labelled, &crossings);
+    let of = |corners: &[u32; 4]| faces_in(*corners, labelled.inside, &crossings);
+    let faces = labelled.tetrahedra.par_iter().flat_map_iter(of).collect();
     let mut mesh = Mesh { vertices, faces, ..Mesh::default() };
     let mut edge_from_vertex = crossings.into_edges(labelled);
     let all = mesh.faces.len();
@@ -144,13 +145,7 @@ impl LongEdges {
     pub const MEDIANS: f64 = 20.0;
 }
 
-/// Returns the faces of all tetrahedra, in their order, with normals that point outside.
-fn faces(labelled: &Labelled<'_>, crossings: &Crossings) -> Vec<[u32; 3]> {
-    let of = |corners: &[u32; 4]| faces_in(*corners, labelled.inside, crossings);
-    labelled.tetrahedra.par_iter().flat_map_iter(of).collect()
-}
-
-/// Returns the faces in a tetrahedron: none, one, or two that share a diagonal.
+/// Returns the faces in a tetrahedron, their normals outwards: none, one, or two that share a diagonal.
 fn faces_in(
     corners: [u32; 4],
     inside: &[bool],

@@ -105,8 +105,8 @@ pub fn reconstruct(
     watch.tell("points", 0.0)?;
     let points = SortedPoints::new(points, domain);
     let level = level_of(settings.depth, &points)?;
-    let density = Density::new(&points, level - DENSITY_ABOVE);
-    let areas = density.areas(&points);
+    let density = density_of(&points, level - DENSITY_ABOVE);
+    let areas = areas_of(&points, &density);
     watch.tell("points", 1.0)?;
 
     let (pyramid, finest, levels) = solve(&points, &areas, level, settings, watch)?;
@@ -121,7 +121,7 @@ pub fn reconstruct(
         return Err(PoissonError::NoSurface { points: points.len() });
     }
     let units: Vec<Vec3> = mesh.vertices.par_iter().map(|&vertex| domain.unit(vertex)).collect();
-    let densities = density.points_a_cell(&units, level);
+    let densities = points_a_cell(&density, &units, level);
     watch.tell("colours", 0.0)?;
     mesh.colors = colors_at(&points, &areas, &units, level - 1);
     watch.tell("colours", 1.0)?;
@@ -295,38 +295,31 @@ const ACROSS: f64 = 2.0 / 3.0;
 /// Points of a part of a parallel loop over points.
 const POINTS_A_PART: usize = 4096;
 
-struct Density {
-    field: NodeField<1>,
+/// Counts the points at the nodes of a level.
+fn density_of(points: &SortedPoints, level: u32) -> NodeField<1> {
+    NodeField::of_points(points, level, |_| [1.0])
 }
 
-impl Density {
-    /// Counts the points at the nodes of a level.
-    fn new(points: &SortedPoints, level: u32) -> Self {
-        Self { field: NodeField::of_points(points, level, |_| [1.0]) }
-    }
+/// Returns the area of each point, in units of the cube's face: 1 / rho.
+fn areas_of(points: &SortedPoints, density: &NodeField<1>) -> Vec<f32> {
+    let cells_a_face = 4.0_f64.powi(density.level().cast_signed());
+    let places = points.points.places.par_iter().with_min_len(POINTS_A_PART);
+    let area = |reader: &mut Reader<'_, 1>, &place: &[f32; 3]| {
+        let [density] = reader.at(points.cube.unit(place));
+        to_f32(ACROSS / (density * cells_a_face))
+    };
+    places.map_init(|| density.reader(), area).collect()
+}
 
-    /// Returns the area of each point, in units of the cube's face: 1 / rho.
-    fn areas(&self, points: &SortedPoints) -> Vec<f32> {
-        let cells_a_face = 4.0_f64.powi(self.field.level().cast_signed());
-        let places = points.points.places.par_iter().with_min_len(POINTS_A_PART);
-        let area = |reader: &mut Reader<'_, 1>, &place: &[f32; 3]| {
-            let [density] = reader.at(points.cube.unit(place));
-            to_f32(ACROSS / (density * cells_a_face))
-        };
-        places.map_init(|| self.field.reader(), area).collect()
-    }
-
-    /// Returns the points per cell of level `depth` that the surface crosses squarely: rho h², at places in units of
-    /// the cube.
-    fn points_a_cell(&self, units: &[Vec3], depth: u32) -> Vec<f32> {
-        let smaller = 4.0_f64.powi(self.field.level().cast_signed() - depth.cast_signed());
-        let found = |reader: &mut Reader<'_, 1>, &unit: &Vec3| {
-            let [density] = reader.at(unit);
-            to_f32(density / ACROSS * smaller)
-        };
-        let units = units.par_iter().with_min_len(POINTS_A_PART);
-        units.map_init(|| self.field.reader(), found).collect()
-    }
+/// Returns the points per cell of level `depth` that the surface crosses squarely: rho h², at places in units of the
+/// cube.
+fn points_a_cell(density: &NodeField<1>, units: &[Vec3], depth: u32) -> Vec<f32> {
+    let smaller = 4.0_f64.powi(density.level().cast_signed() - depth.cast_signed());
+    let found = |reader: &mut Reader<'_, 1>, &unit: &Vec3| {
+        let [density] = reader.at(unit);
+        to_f32(density / ACROSS * smaller)
+    };
+    units.par_iter().with_min_len(POINTS_A_PART).map_init(|| density.reader(), found).collect()
 }
 
 /// Density below which vertices are dropped.
