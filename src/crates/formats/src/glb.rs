@@ -578,12 +578,9 @@ fn stored(mut turned: Splats) -> io::Result<Splats> {
 #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
     use splat_mesh::file::GLB_MAGIC;
 
     use super::*;
-    use crate::save::WorstErrors;
-    use crate::splats::Splats;
     use crate::splats::known_splats::{hard_splats, random_splats};
 
     fn written(splats: &Splats) -> (Vec<u8>, WorstErrors) {

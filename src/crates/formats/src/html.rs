@@ -195,15 +195,12 @@ mod tests {
     use std::io::Read;
 
     use base64::Engine;
-    use base64::engine::general_purpose::STANDARD;
     use rstest::rstest;
     use serde_json::Value;
 
     use super::*;
     use crate::place::{CameraSplit, ScenePlacement};
     use crate::splats::known_splats::{camera, random_splats, splats_at};
-    use crate::splats::{Antialiasing, Splats};
-    use crate::spz::{SpzOptions, encode_spz};
 
     /// Names that end a script, open a comment, break a line of JavaScript or look like a slot.
     const HOSTILE: [&str; 5] = [

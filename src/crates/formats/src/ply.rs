@@ -1000,9 +1000,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::save::WorstErrors;
     use crate::splats::known_splats::{hard_splats, random_splats, random_surfels};
-    use crate::splats::{Antialiasing, Splats};
 
     fn plain(splats: &Splats) -> Vec<u8> {
         let mut bytes = Vec::new();

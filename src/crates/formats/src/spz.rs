@@ -728,9 +728,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::save::WorstErrors;
     use crate::splats::known_splats::{hard_splats, random_splats};
-    use crate::splats::{Antialiasing, SplatColumns, Splats};
 
     fn v4() -> SpzOptions {
         SpzOptions { version: SpzVersion::V4, ..SpzOptions::default() }

@@ -735,13 +735,9 @@ fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use rstest::rstest;
 
     use super::*;
-    use crate::geometry::matrix;
-    use crate::sog::SogTools;
     use crate::splats::known_splats::{on_threads, random_splats, splats_at};
 
     fn parts(options: &StreamedOptions, count: usize) -> BTreeMap<String, Vec<u8>> {

@@ -262,11 +262,8 @@ pub fn normals_agreement(points: &OrientedPoints, needed: f64) -> Result<f64, Po
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-
     use super::*;
     use crate::known_meshes::{normal, torus_points, uniform};
-    use crate::narrow::to_f32;
     use crate::poisson::Cube;
 
     #[test]

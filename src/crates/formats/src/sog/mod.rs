@@ -846,17 +846,12 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::io::Cursor;
-
     use rstest::rstest;
     use splat_mesh::random::RandomSequence;
 
     use super::*;
-    use crate::folder::{PartSource, ZipSink, ZipSource};
-    use crate::save::WorstErrors;
+    use crate::folder::{ZipSink, ZipSource};
     use crate::splats::known_splats::{self, hard_splats, on_threads, random_splats};
-    use crate::splats::{Antialiasing, Splats};
 
     fn parts(splats: &Splats) -> (BTreeMap<String, Vec<u8>>, WorstErrors) {
         let mut parts = BTreeMap::new();

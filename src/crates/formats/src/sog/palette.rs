@@ -782,9 +782,6 @@ fn labels_of(
 
 #[cfg(test)]
 mod tests {
-    use splat_mesh::narrow::to_f32;
-    use splat_mesh::random::RandomSequence;
-
     use super::*;
     use crate::geometry::sh_basis;
     use crate::sog::Looks;
