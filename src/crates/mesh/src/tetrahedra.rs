@@ -443,16 +443,16 @@ fn mean_edges(faces: &[[u32; 3]], places: &[Vec3]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::f64::consts::TAU;
 
     use proptest::prelude::*;
 
     use super::*;
     use crate::delaunay::{Want, delaunay};
-    use crate::known_meshes::{TORUS, TORUS_VOLUME, bad_edges, on_torus, torus_distance, volume};
+    use crate::known_meshes::{TORUS, TORUS_VOLUME, on_torus, torus_distance, volume};
     use crate::place::{centroid, corners, doubled_area};
     use crate::random::RandomSequence;
+    use crate::report::MeshReport;
 
     /// Returns flat Gaussians on the torus, off it by up to half of their thickness.
     fn torus_gaussians(count: usize) -> Vec<(Vec3, Vec3, f64)> {
@@ -479,25 +479,8 @@ mod tests {
 
     /// Checks that each directed edge exists once, with one opposite, and that each vertex has one fan of faces.
     fn assert_closed_manifold(mesh: &Mesh) {
-        assert_eq!(bad_edges(mesh), 0);
-        let mut after = BTreeMap::new();
-        let mut faces_at = vec![0; mesh.vertices.len()];
-        for &[a, b, c] in &mesh.faces {
-            for (vertex, from, to) in [(a, b, c), (b, c, a), (c, a, b)] {
-                after.insert((vertex, from), to);
-                faces_at[vertex as usize] += 1;
-            }
-        }
-        for &[a, b, _] in &mesh.faces {
-            let (mut at, mut turned) = (b, 0);
-            loop {
-                (at, turned) = (after[&(a, at)], turned + 1);
-                if at == b {
-                    break;
-                }
-            }
-            assert_eq!(turned, faces_at[a as usize], "vertex {a} joins several fans");
-        }
+        let report = MeshReport::of(mesh).unwrap();
+        assert!(report.watertight && report.nonmanifold_vertices == 0, "{report}");
     }
 
     /// Returns an upper bound of the distance to a triangle: to the nearest point of a grid on it.
@@ -572,9 +555,7 @@ mod tests {
         assert!(open.dropped_faces > 0);
         assert_eq!(open.mesh.faces.len() + open.dropped_faces, closed.mesh.faces.len());
         assert_eq!(open.mesh.vertices.len(), open.edge_from_vertex.len());
-        let used: std::collections::BTreeSet<u32> =
-            open.mesh.faces.iter().flatten().copied().collect();
-        assert_eq!(used.len(), open.mesh.vertices.len());
+        assert_eq!(MeshReport::of(&open.mesh).unwrap().unused_vertices, 0);
         for vertex in &open.mesh.vertices {
             // The rest lies on the torus as before: 0.1 / 2^9.
             assert!(torus_distance(vertex.map(f64::from)).abs() < 2e-4);
