@@ -8,6 +8,7 @@ use std::io::{self, Write};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use splat_mesh::file::component::{BYTE, FLOAT, SHORT, UNSIGNED_BYTE, UNSIGNED_SHORT};
 use splat_mesh::file::{
     GLTF_KINDS, GlbAttribute, GlbChunks, GlbVertices, MOST_GLB_BYTES, glb_bytes, json_chunk,
     write_chunks,
@@ -37,13 +38,6 @@ fn rest_name(number: usize) -> String {
 }
 
 // Access to rows of numbers in the binary chunk.
-
-/// Component types of OpenGL.
-const BYTE: u32 = 5120;
-const UNSIGNED_BYTE: u32 = 5121;
-const SHORT: u32 = 5122;
-const UNSIGNED_SHORT: u32 = 5123;
-const FLOAT: u32 = 5126;
 
 /// A parsed document and its binary chunk.
 struct GlbContent<'a> {

@@ -10,6 +10,7 @@ use std::path::Path;
 use bytemuck::AnyBitPattern;
 use serde_json::{Map, Value, json};
 
+use self::component::{FLOAT, UNSIGNED_BYTE, UNSIGNED_INT, UNSIGNED_SHORT};
 use super::{ByteCursor, MeshFileError, Picture, Truncated, check_atlas};
 use crate::atlas::Atlas;
 use crate::mesh::{Mesh, check_mesh};
@@ -108,11 +109,18 @@ pub fn write_chunks(out: &mut dyn Write, json: &[u8], binary: u64) -> io::Result
     out.write_all(BINARY_CHUNK)
 }
 
-/// Numbers of the format's types, uses, filters and wrapping (OpenGL's).
-const UNSIGNED_BYTE: u32 = 5121;
-const UNSIGNED_SHORT: u32 = 5123;
-const UNSIGNED_INT: u32 = 5125;
-const FLOAT: u32 = 5126;
+/// Numbers of the types of components (OpenGL's).
+#[expect(missing_docs, reason = "the names are OpenGL's")]
+pub mod component {
+    pub const BYTE: u32 = 5120;
+    pub const UNSIGNED_BYTE: u32 = 5121;
+    pub const SHORT: u32 = 5122;
+    pub const UNSIGNED_SHORT: u32 = 5123;
+    pub const UNSIGNED_INT: u32 = 5125;
+    pub const FLOAT: u32 = 5126;
+}
+
+/// Numbers of uses, filters and wrapping (OpenGL's).
 const VERTEX_BUFFER: u32 = 34_962;
 const INDEX_BUFFER: u32 = 34_963;
 const LINEAR: u32 = 9729;

@@ -16,7 +16,7 @@ use crate::mesh::{Mesh, MeshError, check_mesh};
 
 pub use glb::{
     GLB_MAGIC, GLTF_KINDS, Glb, GlbAttribute, GlbChunks, GlbFault, GlbVertices, MOST_GLB_BYTES,
-    MeshPicture, PaintedMesh, glb_bytes, json_chunk, read_glb, write_chunks,
+    MeshPicture, PaintedMesh, component, glb_bytes, json_chunk, read_glb, write_chunks,
 };
 pub use obj::{ObjTexture, read_obj, write_mtl, write_obj};
 pub use ply::{parse_ply, read_ply, write_ply};
