@@ -1,6 +1,6 @@
-// Opens an exported page from the disk and looks at it: check.mjs MODEL SCENE PAGE OUT.
-// MODEL is a trained folder with pictures of `splat render`, SCENE its COLMAP scene, PAGE the example
-// `page` of splat-formats. The page and screenshots go to OUT.
+// Opens an exported page from the disk and looks at it: check.mjs MODEL SCENE CONVERT OUT.
+// MODEL is a trained folder with pictures of `splat render`, SCENE its COLMAP scene, CONVERT the
+// example of splat-formats. The page and screenshots go to OUT.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';

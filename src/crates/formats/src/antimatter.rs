@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use splat_mesh::narrow::{round_u8, to_f32, to_u32};
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 use crate::geometry::{UnitQuat, logit_of_byte, sigmoid};
 use crate::save::WorstErrors;
 use crate::splats::{CheckedSplats, SH_C0, SplatColumns, Splats};
@@ -63,10 +63,10 @@ fn pack(columns: &SplatColumns, row: usize) -> [u8; ROW_BYTES] {
 /// Reads a complete file.
 pub fn parse_splat(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     if !bytes.len().is_multiple_of(ROW_BYTES) {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "is truncated, or no .splat: its {} bytes are no rows of {ROW_BYTES}",
             bytes.len()
-        )));
+        ));
     }
     unpack_rows(bytes)
 }
@@ -90,7 +90,7 @@ fn unpack_rows(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::known_splats::{hard_splats, random_splats};
+    use crate::splats::known_splats::{hard_splats, random_splats};
 
     fn written(splats: &Splats) -> (Vec<u8>, WorstErrors) {
         let mut bytes = Vec::new();

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use splat_mesh::file::GlbFault;
 use splat_mesh::file::ply::{HeaderFault, PlyFault};
+use splat_mesh::file::{GlbFault, Truncated};
 
 use crate::glb::GlbError;
 use crate::html::HtmlError;
@@ -14,82 +14,34 @@ use crate::spz::SpzOptionsError;
 
 /// Error of reading or writing a file of Gaussians.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SplatFileError {
-    /// The file cannot be read.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// The content is not valid.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path}: {fault}")]
     Content {
-        /// The file or folder.
         path: PathBuf,
-        /// The fault of the content.
         #[source]
         fault: FormatFault,
     },
-    /// Neither content nor name identifies a format.
     #[error(
         "{path}: has an unknown format. Give a .ply, .compressed.ply, .splat, .ksplat, .spz, .sog or .glb, or a \
          folder with meta.json or lod-meta.json"
     )]
-    Unknown {
-        /// The file or folder.
-        path: PathBuf,
-    },
-    /// The file cannot be written.
+    Unknown { path: PathBuf },
     #[error(
         "{path}: cannot be written: {source}. Check the free space and the permissions of the \
          folder"
     )]
-    Unwritable {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        #[source]
-        source: io::Error,
-    },
-    /// SPZ cannot hold the Gaussians.
+    Unwritable { path: PathBuf, source: io::Error },
     #[error("{path}: {source}")]
-    Spz {
-        /// The file.
-        path: PathBuf,
-        /// The limit of the format.
-        #[source]
-        source: SpzOptionsError,
-    },
-    /// SOG cannot hold the Gaussians.
+    Spz { path: PathBuf, source: SpzOptionsError },
     #[error("{path}: {source}")]
-    Sog {
-        /// The file.
-        path: PathBuf,
-        /// The limit of the format.
-        #[source]
-        source: SogError,
-    },
-    /// GLB cannot hold the Gaussians.
+    Sog { path: PathBuf, source: SogError },
     #[error("{path}: {source}")]
-    Glb {
-        /// The file.
-        path: PathBuf,
-        /// The limit of the format.
-        #[source]
-        source: GlbError,
-    },
-    /// The page cannot be made.
+    Glb { path: PathBuf, source: GlbError },
     #[error("{path}: {source}")]
-    Html {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: HtmlError,
-    },
+    Html { path: PathBuf, source: HtmlError },
 }
 
 impl SplatFileError {
@@ -128,11 +80,11 @@ impl FormatFault {
     pub(crate) fn damaged(found: impl Into<String>) -> Self {
         Self::Damaged(found.into())
     }
+}
 
-    /// Returns a fault of content that is too short.
-    pub(crate) fn truncated(what: &str, needed: u64, found: u64) -> Self {
-        Self::Damaged(format!("is truncated: {what} needs {needed} bytes, but there are {found}"))
-    }
+/// Fails because of invalid content.
+pub(crate) fn damaged<T>(found: impl Into<String>) -> Result<T, FormatFault> {
+    Err(FormatFault::damaged(found))
 }
 
 impl From<io::Error> for FormatFault {
@@ -144,6 +96,12 @@ impl From<io::Error> for FormatFault {
             }
             _ => Self::Unreadable(error),
         }
+    }
+}
+
+impl From<Truncated> for FormatFault {
+    fn from(fault: Truncated) -> Self {
+        Self::damaged(fault.to_string())
     }
 }
 

@@ -1,14 +1,15 @@
-//! Formats of several files, stored in a folder, in a zip or in memory.
+//! Formats of several files, stored in a folder, in a zip or in memory, and their JSON.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 
 /// A destination for parts of a file. Names are relative and separated by `/`.
 pub trait PartSink {
@@ -52,9 +53,7 @@ fn check_length(name: &str, found: u64, most_bytes: u64) -> Result<(), FormatFau
     if found <= most_bytes {
         return Ok(());
     }
-    Err(FormatFault::damaged(format!(
-        "its part {name} has {found} bytes; {most_bytes} at most are expected"
-    )))
+    damaged(format!("its part {name} has {found} bytes; {most_bytes} at most are expected"))
 }
 
 /// Rejects names that could refer to files outside the format.
@@ -66,7 +65,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), FormatFault> {
     if is_safe {
         return Ok(());
     }
-    Err(FormatFault::damaged(format!("names the part {name:?}, which is no name of a file in it")))
+    damaged(format!("names the part {name:?}, which is no name of a file in it"))
 }
 
 /// Parts as stored zip entries without times, so that equal parts make equal bytes.
@@ -176,5 +175,60 @@ impl PartSource for FolderSource {
 
     fn total_bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+// JSON of untrusted files.
+
+/// Largest JSON in bytes; most formats have a lower limit.
+const MAX_JSON_BYTES: u64 = 64 << 20;
+
+/// Largest nesting depth.
+const MAX_DEPTH: usize = 64;
+
+/// Parses JSON within the limits of length and depth.
+pub(crate) fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, FormatFault> {
+    if bytes.len() as u64 > MAX_JSON_BYTES {
+        return damaged(format!("its {what} is longer than 64 MiB"));
+    }
+    if depth(bytes) > MAX_DEPTH {
+        return damaged(format!("its {what} is nested deeper than {MAX_DEPTH}"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        FormatFault::damaged(format!("its {what} is not what is expected: {error}"))
+    })
+}
+
+/// Returns the largest nesting depth of brackets outside strings.
+fn depth(bytes: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
+    for &byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_string => is_escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_strings() {
+        assert_eq!(depth(br#"{"a": [1, "]{[[\"[", {"b": []}]}"#), 4);
+        let deep = "[".repeat(65) + &"]".repeat(65);
+        let error = parse_json::<serde_json::Value>("meta.json", deep.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("deeper than 64"), "{error}");
+        let error = parse_json::<[u8; 2]>("meta.json", b"[1, 2").unwrap_err().to_string();
+        assert!(error.contains("meta.json") && error.contains("EOF"), "{error}");
     }
 }

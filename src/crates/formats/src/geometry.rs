@@ -3,6 +3,8 @@
 use rayon::prelude::*;
 use splat_mesh::bricks;
 use splat_mesh::narrow::{round_u32, to_f32, to_u32};
+use splat_mesh::place::mul_transposed;
+use splat_mesh::points::bounds;
 
 use crate::splats::{MAX_SH_DEGREE, SH_C0, sh_rest_count};
 
@@ -120,16 +122,10 @@ pub(crate) fn logit(share: f64) -> f32 {
     to_f32((share / (1.0 - share)).ln())
 }
 
-/// Returns the finite logit of a quantised opacity.
-#[inline]
-pub(crate) fn logit_of_stored(share: f64) -> f32 {
-    logit(share.clamp(MARGIN, 1.0 - MARGIN))
-}
-
-/// Returns the logit of an opacity byte.
+/// Returns the finite logit of an opacity byte.
 #[inline]
 pub(crate) fn logit_of_byte(byte: u8) -> f32 {
-    logit_of_stored(f64::from(byte) / 255.0)
+    logit((f64::from(byte) / 255.0).clamp(MARGIN, 1.0 - MARGIN))
 }
 
 // Z-order curve (Morton 1966).
@@ -150,17 +146,6 @@ pub(crate) fn morton_order(means: &[[f32; 3]]) -> Vec<u32> {
     // Keys are unique, so the order does not depend on the thread count.
     keyed.par_sort_unstable();
     keyed.into_iter().map(|(_, row)| row).collect()
-}
-
-/// Returns the minimum and maximum of each coordinate; zeros without points.
-pub(crate) fn bounds(means: &[[f32; 3]]) -> ([f32; 3], [f32; 3]) {
-    let first = means.first().copied().unwrap_or_default();
-    means.iter().fold((first, first), |(low, high), mean| {
-        let each = |pick: fn(f32, f32) -> f32, from: [f32; 3]| {
-            std::array::from_fn(|i| pick(from[i], mean[i]))
-        };
-        (each(f32::min, low), each(f32::max, high))
-    })
 }
 
 // Real spherical harmonics of degrees 1 to 3 and their rotation.
@@ -214,28 +199,13 @@ pub(crate) fn sh_basis(direction: [f64; 3]) -> [f64; ALL] {
 }
 
 /// Axes in which each harmonic above degree 0 is odd.
-const ODD_AXES: [&[usize]; ALL - 1] = [
-    &[1],
-    &[2],
-    &[0],
-    &[0, 1],
-    &[1, 2],
-    &[],
-    &[0, 2],
-    &[],
-    &[1],
-    &[0, 1, 2],
-    &[1],
-    &[2],
-    &[0],
-    &[2],
-    &[0],
-];
+const ODD_AXES: [&str; ALL - 1] =
+    ["y", "z", "x", "xy", "yz", "", "xz", "", "y", "xyz", "y", "z", "x", "z", "x"];
 
 /// Multiplies the axes of coefficients above degree 0 by signs.
 pub(crate) fn mirror(rest: &mut [[f32; 3]], signs: [f32; 3]) {
     for (coefficient, axes) in rest.iter_mut().zip(ODD_AXES) {
-        let sign: f32 = axes.iter().map(|&axis| signs[axis]).product();
+        let sign: f32 = axes.bytes().map(|axis| signs[usize::from(axis - b'x')]).product();
         coefficient.iter_mut().for_each(|value| *value *= sign);
     }
 }
@@ -270,9 +240,7 @@ impl HarmonicTurn {
                 let angle = std::f64::consts::TAU * (f64::from(step) + 0.5) / f64::from(STEPS);
                 let radius = (1.0 - height * height).sqrt();
                 let direction = [radius * angle.cos(), radius * angle.sin(), height];
-                let back = std::array::from_fn(|i| {
-                    rotation.iter().zip(direction).map(|(row, part)| row[i] * part).sum()
-                });
+                let back = mul_transposed(rotation, direction);
                 let (after, before) = (sh_basis(direction), sh_basis(back));
                 let area = weight * std::f64::consts::TAU / f64::from(STEPS);
                 for (row, after) in matrix.iter_mut().zip(after) {

@@ -8,12 +8,17 @@ use std::io::{self, Write};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use splat_mesh::file::{GlbChunks, MOST_GLB_BYTES, glb_bytes, json_chunk, write_chunks};
-use splat_mesh::narrow::{round_u8, to_f32};
+use splat_mesh::file::component::{BYTE, FLOAT, SHORT, UNSIGNED_BYTE, UNSIGNED_SHORT};
+use splat_mesh::file::{
+    GLTF_KINDS, GlbAttribute, GlbChunks, GlbVertices, MOST_GLB_BYTES, glb_bytes, json_chunk,
+    write_chunks,
+};
+use splat_mesh::narrow::{round_u8, to_f32, to_f64s};
+use splat_mesh::place::{Bounds, add, cross, dot, mat_mul, mul};
 
-use crate::error::FormatFault;
-use crate::geometry::{bounds, logit, matrix, quaternion, sigmoid};
-use crate::parse::parse_json;
+use crate::error::{FormatFault, damaged};
+use crate::folder::parse_json;
+use crate::geometry::{logit, matrix, quaternion, sigmoid};
 use crate::place::{PlacementError, ScenePlacement};
 use crate::save::WorstErrors;
 use crate::splats::{Antialiasing, CheckedSplats, SH_C0, SplatColumns, Splats, sh_rest_count};
@@ -34,13 +39,6 @@ fn rest_name(number: usize) -> String {
 
 // Access to rows of numbers in the binary chunk.
 
-/// Component types of OpenGL.
-const BYTE: u32 = 5120;
-const UNSIGNED_BYTE: u32 = 5121;
-const SHORT: u32 = 5122;
-const UNSIGNED_SHORT: u32 = 5123;
-const FLOAT: u32 = 5126;
-
 /// A parsed document and its binary chunk.
 struct GlbContent<'a> {
     document: GltfDocument,
@@ -54,31 +52,30 @@ impl GlbContent<'_> {
         number: usize,
         count: usize,
     ) -> Result<Vec<[f32; N]>, FormatFault> {
-        let damaged = FormatFault::damaged;
         let accessor = self.accessor(number)?;
         if accessor.count != count {
-            return Err(damaged(format!(
+            return damaged(format!(
                 "has attributes without as many rows: {count} and {}",
                 accessor.count
-            )));
+            ));
         }
-        let expected = ["", "SCALAR", "VEC2", "VEC3", "VEC4"].get(N).copied().unwrap_or_default();
+        let expected = GLTF_KINDS[N];
         if accessor.kind != expected || accessor.sparse.is_some() {
-            return Err(damaged(format!(
+            return damaged(format!(
                 "has an accessor of type {} where a plain {expected} is expected",
                 accessor.kind
-            )));
+            ));
         }
         let width = component_bytes(accessor)?;
         let Some(view) = accessor.buffer_view.and_then(|i| self.document.buffer_views.get(i))
         else {
-            return Err(damaged(format!(
+            return damaged(format!(
                 "names bufferView {}, which is not there",
                 accessor.buffer_view.map_or("nothing".to_owned(), |number| number.to_string())
-            )));
+            ));
         };
         if view.buffer != 0 {
-            return Err(damaged(format!("keeps values in buffer {}, not in its own", view.buffer)));
+            return damaged(format!("keeps values in buffer {}, not in its own", view.buffer));
         }
         let stride = view.byte_stride.unwrap_or(N * width);
         let needed = match count.checked_sub(1) {
@@ -89,7 +86,7 @@ impl GlbContent<'_> {
             rest.get(..view.byte_length)?.get(accessor.byte_offset..)?.get(..needed?)
         });
         let Some(bytes) = bytes.filter(|_| stride >= N * width) else {
-            return Err(damaged(format!("is truncated: accessor {number} reaches past its end")));
+            return damaged(format!("is truncated: accessor {number} reaches past its end"));
         };
         let read = |at: usize| component(accessor, &bytes[at..at + width]);
         let row = |row: usize| std::array::from_fn(|i| read(row * stride + i * width));
@@ -108,9 +105,9 @@ fn component_bytes(accessor: &GltfAccessor) -> Result<usize, FormatFault> {
         (FLOAT, _) => Ok(4),
         (SHORT | UNSIGNED_SHORT, true) => Ok(2),
         (BYTE | UNSIGNED_BYTE, true) => Ok(1),
-        (other, _) => Err(FormatFault::damaged(format!(
+        (other, _) => damaged(format!(
             "has values of type {other}; floats ({FLOAT}) or normalised integers are expected"
-        ))),
+        )),
     }
 }
 
@@ -255,16 +252,12 @@ impl Affine {
     }
 
     fn point(&self, point: [f64; 3]) -> [f64; 3] {
-        let dot = |row: [f64; 3]| row.iter().zip(point).map(|(a, b)| a * b).sum::<f64>();
-        std::array::from_fn(|i| dot(self.rows[i]) + self.translation[i])
+        add(mul(&self.rows, point), self.translation)
     }
 
     /// Returns this transform after `first`.
     fn after(&self, first: &Self) -> Self {
-        let column = |j: usize| [0, 1, 2].map(|i| first.rows[i][j]);
-        let rows = self.rows.map(|row| {
-            std::array::from_fn(|j| row.iter().zip(column(j)).map(|(a, b)| a * b).sum())
-        });
+        let rows = mat_mul(&self.rows, &first.rows);
         Self { rows, translation: self.point(first.translation) }
     }
 
@@ -273,23 +266,16 @@ impl Affine {
         if *self == Self::IDENTITY {
             return Ok(0);
         }
-        let [a, b, c] = [0, 1, 2].map(|j| [0, 1, 2].map(|i| self.rows[i][j]));
-        let dot = |a: [f64; 3], b: [f64; 3]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let cross = |[a, b, c]: [f64; 3], [d, e, f]: [f64; 3]| {
-            [b * f - c * e, c * d - a * f, a * e - b * d]
-        };
+        let columns = [0, 1, 2].map(|j| self.rows.map(|row| row[j]));
+        let [a, b, c] = columns;
         let determinant = dot(cross(a, b), c);
         let scale = determinant.abs().cbrt();
-        let products = [
-            (dot(a, a), 1.0),
-            (dot(b, b), 1.0),
-            (dot(c, c), 1.0),
-            (dot(a, b), 0.0),
-            (dot(b, c), 0.0),
-            (dot(c, a), 0.0),
-        ];
-        let is_even = |(found, due): (f64, f64)| (found / (scale * scale) - due).abs() <= TOLERANCE;
-        if !products.into_iter().all(is_even) {
+        let products = mat_mul(&columns, &self.rows);
+        let is_even = |i: usize, j: usize| {
+            let due = f64::from(u8::from(i == j));
+            (products[i][j] / (scale * scale) - due).abs() <= TOLERANCE
+        };
+        if !(0..9).all(|at| is_even(at / 3, at % 3)) {
             return Err(FormatFault::Unsupported(format!(
                 "has a node with a matrix that stretches or skews ({:?}). Apply it before the export",
                 self.rows
@@ -324,10 +310,10 @@ fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault
         roots.into_iter().rev().map(|node| (node, Affine::IDENTITY, 0)).collect();
     while let Some((number, above, level)) = open.pop() {
         let Some(node) = document.nodes.get(number) else {
-            return Err(FormatFault::damaged(format!("names node {number}, which is not there")));
+            return damaged(format!("names node {number}, which is not there"));
         };
         if level > MAX_LEVELS || std::mem::replace(&mut is_seen[number], true) {
-            return Err(FormatFault::damaged(format!("has node {number} in its tree twice")));
+            return damaged(format!("has node {number} in its tree twice"));
         }
         let to = above.after(&Affine::of(node));
         placed.extend(node.mesh.map(|mesh| PlacedMesh { mesh, to }));
@@ -364,7 +350,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     let (mut dropped, mut count) = (0, 0);
     for PlacedMesh { mesh, to } in placed_meshes(&content.document)? {
         let Some(mesh) = content.document.meshes.get(mesh) else {
-            return Err(FormatFault::damaged(format!("names mesh {mesh}, which is not there")));
+            return damaged(format!("names mesh {mesh}, which is not there"));
         };
         for primitive in mesh.primitives.iter().filter(|it| it.extensions.splatting.is_some()) {
             check_extension(primitive, &mut notes)?;
@@ -373,7 +359,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
             count += part.splats.len();
             // Many nodes may share a mesh: limit the count by the file size.
             if count > bytes.len() {
-                return Err(FormatFault::damaged("repeats its Gaussians too often"));
+                return damaged("repeats its Gaussians too often");
             }
             parts.push(part.splats);
         }
@@ -399,7 +385,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
 fn content_of(bytes: &[u8]) -> Result<GlbContent<'_>, FormatFault> {
     let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
     if json.len() > MAX_JSON_BYTES {
-        return Err(FormatFault::damaged("has JSON of more than 1 MiB, so it is no scene"));
+        return damaged("has JSON of more than 1 MiB, so it is no scene");
     }
     let document: GltfDocument = parse_json("JSON", json)?;
     Ok(GlbContent { document, binary })
@@ -471,32 +457,18 @@ fn columns_of(
 
 // Writing GLB.
 
-/// Number of rows that are encoded together.
-const ROWS_AT_ONCE: usize = 1 << 14;
-
-/// OpenGL target of a vertex buffer.
-const VERTEX_BUFFER: u32 = 34_962;
-
 /// Error of Gaussians that a GLB cannot hold.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum GlbError {
-    /// The file would be longer than 32 bits allow.
     #[error(
         "a GLB holds {limit} bytes at most, but {count} Gaussians need {needed}: crop the scene or \
          cut its SH degree"
     )]
-    TooLarge {
-        /// Required bytes.
-        needed: u64,
-        /// Allowed bytes.
-        limit: u64,
-        /// Number of Gaussians.
-        count: usize,
-    },
-    /// The scene is empty: glTF has no empty accessors.
+    TooLarge { needed: u64, limit: u64, count: usize },
+    // glTF has no empty accessors.
     #[error("a GLB cannot hold a scene without Gaussians: crop less")]
     Empty,
-    /// The file cannot be written.
     #[error("GLB cannot be written: {0}. Check the free space and the permissions of the folder")]
     Write(#[from] io::Error),
 }
@@ -512,101 +484,43 @@ pub fn write_glb(splats: &Splats, out: &mut dyn Write) -> Result<WorstErrors, Gl
     turned.place(&TURN).map_err(io::Error::other)?;
     turned.columns_mut().antialiasing = Antialiasing::Off;
     let columns = turned.columns();
-    let values = values(columns);
-    let binary: u64 = values.iter().map(|value| value.bytes(columns.len())).sum();
-    let json = json_chunk(&describe(columns, &values, binary));
+    let vertices = vertices_of(columns);
+    let binary = vertices.bytes();
+    let json = json_chunk(&describe(columns, &vertices));
     let needed = glb_bytes(&json, binary);
     if needed > MOST_GLB_BYTES {
         return Err(GlbError::TooLarge { needed, limit: MOST_GLB_BYTES, count: splats.len() });
     }
     write_chunks(out, &json, binary)?;
-    for value in &values {
-        write_rows(columns, value, out)?;
-    }
+    vertices.write(out)?;
+    drop(vertices);
     Ok(WorstErrors::between(splats, &stored(turned)?))
 }
 
-/// Attribute of a Gaussian.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GlbValueKind {
-    Position,
-    Color,
-    Rotation,
-    Scale,
-    Opacity,
-    Dc,
-    Rest(usize),
-}
-
-struct GlbValue {
-    kind: GlbValueKind,
-    name: String,
-}
-
-impl GlbValue {
-    const fn row_bytes(&self) -> u64 {
-        match self.kind {
-            GlbValueKind::Color | GlbValueKind::Opacity => 4,
-            GlbValueKind::Rotation => 16,
-            _ => 12,
-        }
-    }
-
-    const fn bytes(&self, rows: usize) -> u64 {
-        self.row_bytes() * rows as u64
-    }
-
-    const fn type_name(&self) -> &'static str {
-        match self.kind {
-            GlbValueKind::Color | GlbValueKind::Rotation => "VEC4",
-            GlbValueKind::Opacity => "SCALAR",
-            _ => "VEC3",
-        }
-    }
-}
-
-fn values(columns: &SplatColumns) -> Vec<GlbValue> {
-    let own =
-        |kind: GlbValueKind, name: &str| GlbValue { kind, name: format!("{EXTENSION}:{name}") };
-    let mut values = vec![
-        GlbValue { kind: GlbValueKind::Position, name: "POSITION".to_owned() },
-        GlbValue { kind: GlbValueKind::Color, name: "COLOR_0".to_owned() },
-        own(GlbValueKind::Rotation, "ROTATION"),
-        own(GlbValueKind::Scale, "SCALE"),
-        own(GlbValueKind::Opacity, "OPACITY"),
-        own(GlbValueKind::Dc, "SH_DEGREE_0_COEF_0"),
+fn vertices_of(columns: &SplatColumns) -> GlbVertices<'_> {
+    let own = |name: &str| format!("{EXTENSION}:{name}");
+    let mut attributes = vec![
+        GlbAttribute::floats("POSITION", move |row| columns.means[row]),
+        GlbAttribute::colors(move |row| color(columns, row)),
+        GlbAttribute::floats(&own("ROTATION"), move |row| {
+            let [w, x, y, z] = columns.rotations[row];
+            [x, y, z, w]
+        }),
+        GlbAttribute::floats(&own("SCALE"), move |row| columns.log_scales[row].map(scale)),
+        GlbAttribute::floats(&own("OPACITY"), move |row| {
+            [to_f32(sigmoid(columns.opacity_logits[row]))]
+        }),
+        GlbAttribute::floats(&own("SH_DEGREE_0_COEF_0"), move |row| columns.sh_dc[row]),
     ];
-    values.extend(
-        (0..sh_rest_count(columns.sh_degree))
-            .map(|k| GlbValue { kind: GlbValueKind::Rest(k), name: rest_name(k) }),
-    );
-    values
+    for k in 0..sh_rest_count(columns.sh_degree) {
+        attributes.push(GlbAttribute::floats(&rest_name(k), move |row| columns.rest(row)[k]));
+    }
+    GlbVertices { rows: columns.len(), attributes }
 }
 
-/// Returns the JSON chunk. Each attribute has an accessor and a buffer view of equal index.
-fn describe(columns: &SplatColumns, values: &[GlbValue], binary: u64) -> Value {
-    let (mut views, mut accessors, mut start) = (Vec::new(), Vec::new(), 0);
-    let mut attributes = serde_json::Map::new();
-    for (number, value) in values.iter().enumerate() {
-        let bytes = value.bytes(columns.len());
-        views.push(json!({"buffer": 0, "byteOffset": start, "byteLength": bytes,
-            "target": VERTEX_BUFFER}));
-        start += bytes;
-        let is_color = value.kind == GlbValueKind::Color;
-        let mut accessor = json!({"bufferView": number, "count": columns.len(),
-            "componentType": if is_color { UNSIGNED_BYTE } else { FLOAT },
-            "type": value.type_name()});
-        if is_color {
-            accessor["normalized"] = json!(true);
-        }
-        if value.kind == GlbValueKind::Position {
-            let (low, high) = bounds(&columns.means);
-            accessor["min"] = json!(low);
-            accessor["max"] = json!(high);
-        }
-        accessors.push(accessor);
-        attributes.insert(value.name.clone(), json!(number));
-    }
+fn describe(columns: &SplatColumns, vertices: &GlbVertices<'_>) -> Value {
+    let bounds = Bounds::of(columns.means.iter().map(|&mean| to_f64s(mean)));
+    let (views, accessors, attributes) = vertices.describe(&bounds);
     json!({
         "asset": {"version": "2.0", "generator": "splat"},
         "extensionsUsed": [EXTENSION],
@@ -623,7 +537,7 @@ fn describe(columns: &SplatColumns, values: &[GlbValue], binary: u64) -> Value {
                 "projection": "perspective",
             }},
         }]}],
-        "buffers": [{"byteLength": binary}],
+        "buffers": [{"byteLength": vertices.bytes()}],
         "bufferViews": views,
         "accessors": accessors,
     })
@@ -632,34 +546,6 @@ fn describe(columns: &SplatColumns, values: &[GlbValue], binary: u64) -> Value {
 /// Returns the stored scale, which is finite.
 fn scale(log_scale: f32) -> f32 {
     to_f32(f64::from(log_scale).exp().min(f64::from(f32::MAX)))
-}
-
-fn write_rows(columns: &SplatColumns, value: &GlbValue, out: &mut dyn Write) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    for start in (0..columns.len()).step_by(ROWS_AT_ONCE) {
-        bytes.clear();
-        for row in start..columns.len().min(start + ROWS_AT_ONCE) {
-            put_row(columns, value.kind, row, &mut bytes);
-        }
-        out.write_all(&bytes)?;
-    }
-    Ok(())
-}
-
-fn put_row(columns: &SplatColumns, kind: GlbValueKind, row: usize, to: &mut Vec<u8>) {
-    let mut put = |values: &[f32]| to.extend(values.iter().flat_map(|x| x.to_le_bytes()));
-    match kind {
-        GlbValueKind::Position => put(&columns.means[row]),
-        GlbValueKind::Rotation => {
-            let [w, x, y, z] = columns.rotations[row];
-            put(&[x, y, z, w]);
-        }
-        GlbValueKind::Scale => put(&columns.log_scales[row].map(scale)),
-        GlbValueKind::Opacity => put(&[to_f32(sigmoid(columns.opacity_logits[row]))]),
-        GlbValueKind::Dc => put(&columns.sh_dc[row]),
-        GlbValueKind::Rest(k) => put(&columns.rest(row)[k]),
-        GlbValueKind::Color => to.extend(color(columns, row)),
-    }
 }
 
 /// Returns red, green, blue and opacity, for viewers of point clouds.
@@ -686,13 +572,10 @@ fn stored(mut turned: Splats) -> io::Result<Splats> {
 #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
     use splat_mesh::file::GLB_MAGIC;
 
     use super::*;
-    use crate::known_splats::{hard_splats, random_splats};
-    use crate::save::WorstErrors;
-    use crate::splats::Splats;
+    use crate::splats::known_splats::{hard_splats, random_splats};
 
     fn written(splats: &Splats) -> (Vec<u8>, WorstErrors) {
         let mut bytes = Vec::new();
@@ -701,20 +584,16 @@ mod tests {
     }
 
     fn json_of(bytes: &[u8]) -> Value {
-        let length = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
-        serde_json::from_slice(&bytes[20..20 + length]).unwrap()
+        serde_json::from_slice(GlbChunks::of(bytes).unwrap().json).unwrap()
     }
 
     /// Replaces the JSON of a file.
     fn with_json(bytes: &[u8], json: &Value) -> Vec<u8> {
-        let length = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize;
-        let mut text = json.to_string().into_bytes();
-        text.resize(text.len().next_multiple_of(4), b' ');
-        let rest = &bytes[20 + length..];
-        let total = u32::try_from(20 + text.len() + rest.len()).unwrap();
-        let text_length = u32::try_from(text.len()).unwrap();
-        [&bytes[..8], &total.to_le_bytes(), &text_length.to_le_bytes(), &bytes[16..20], &text, rest]
-            .concat()
+        let binary = GlbChunks::of(bytes).unwrap().binary;
+        let mut file = Vec::new();
+        write_chunks(&mut file, &json_chunk(json), binary.len() as u64).unwrap();
+        file.extend(binary);
+        file
     }
 
     #[rstest]
@@ -767,7 +646,7 @@ mod tests {
 
     #[test]
     fn y_is_up_in_the_file() {
-        let splats = crate::known_splats::splats_at(&[[1.0, 2.0, 3.0]]);
+        let splats = crate::splats::known_splats::splats_at(&[[1.0, 2.0, 3.0]]);
         let (bytes, _) = written(&splats);
         let json = json_of(&bytes);
         let position = json["meshes"][0]["primitives"][0]["attributes"]["POSITION"].as_u64();

@@ -126,19 +126,16 @@ const BUNDLE: &[u8] = include_bytes!("../../../viewer/dist/viewer.js.gz");
 
 /// Error of making a page.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum HtmlError {
-    /// The Gaussians cannot be stored as SPZ.
     #[error(transparent)]
     Spz(#[from] SpzOptionsError),
-    /// A camera cannot render.
     #[error(
         "the camera `{0}` has a value that is not finite, or no size or focal length: leave it out"
     )]
     Camera(String),
-    /// The JSON cannot be written.
     #[error("the page's JSON cannot be made: {0}. Export another format, such as .spz")]
     Json(#[from] serde_json::Error),
-    /// The system cannot write.
     #[error(
         "the page cannot be written: {0}. Check the free space and the permissions of the folder"
     )]
@@ -198,15 +195,12 @@ mod tests {
     use std::io::Read;
 
     use base64::Engine;
-    use base64::engine::general_purpose::STANDARD;
     use rstest::rstest;
     use serde_json::Value;
 
     use super::*;
-    use crate::known_splats::{random_splats, splats_at};
     use crate::place::{CameraSplit, ScenePlacement};
-    use crate::splats::{Antialiasing, Splats};
-    use crate::spz::{SpzOptions, encode_spz};
+    use crate::splats::known_splats::{camera, random_splats, splats_at};
 
     /// Names that end a script, open a comment, break a line of JavaScript or look like a slot.
     const HOSTILE: [&str; 5] = [
@@ -216,18 +210,6 @@ mod tests {
         "{{splats}} {{bundle}}",
         "&lt;b&gt; & 'c'",
     ];
-
-    fn camera(name: &str) -> SceneCamera {
-        SceneCamera {
-            name: name.to_owned(),
-            position: [1.0, 2.0, -3.0],
-            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-            focal_px: [500.0, 510.0],
-            principal_px: [320.5, 240.25],
-            size_px: [640, 480],
-            split: CameraSplit::HeldOut,
-        }
-    }
 
     fn page(splats: &Splats, title: &str, cameras: &[SceneCamera]) -> String {
         let mut bytes = Vec::new();

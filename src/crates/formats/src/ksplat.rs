@@ -4,10 +4,10 @@
 //! rows. Positions of levels 1 and 2 are relative to bucket centres. Rows have position, scale, rotation, colour and
 //! harmonics: floats in level 0, halves in level 1, halves and bytes for harmonics in level 2.
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 use crate::geometry::logit_of_byte;
-use crate::parse::ByteCursor;
 use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, sh_rest_count};
+use splat_mesh::file::ByteCursor;
 use splat_mesh::narrow::{half, to_f32};
 
 const HEADER_BYTES: usize = 4096;
@@ -57,11 +57,7 @@ pub fn parse_ksplat(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
         section.take_rows(&header, &mut cursor, &mut columns)?;
     }
     if columns.len() as u64 != u64::from(header.count) {
-        return Err(FormatFault::damaged(format!(
-            "announces {} Gaussians and has {}",
-            header.count,
-            columns.len()
-        )));
+        return damaged(format!("announces {} Gaussians and has {}", header.count, columns.len()));
     }
     Ok(Splats::from_columns(columns)?)
 }
@@ -131,10 +127,10 @@ impl Section {
             sh_degree: u16_at(header, 40).into(),
         };
         if section.rows > section.room || section.sh_degree > MAX_SH_DEGREE {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "has a section of {} Gaussians of {} and SH degree {}",
                 section.rows, section.room, section.sh_degree
-            )));
+            ));
         }
         Ok(section)
     }
@@ -196,7 +192,7 @@ impl Section {
     fn position(&self, row: &[u8], centers: &[u8], bucket: usize) -> Result<[f32; 3], FormatFault> {
         let start = bucket.saturating_mul(self.bucket_bytes);
         let Some(center) = centers.get(start..).and_then(|rest| rest.get(..12)) else {
-            return Err(FormatFault::damaged(format!("has no bucket {bucket}")));
+            return damaged(format!("has no bucket {bucket}"));
         };
         let steps = f64::from(if self.steps == 0 { STEPS } else { self.steps });
         let step = f64::from(self.block) / 2.0 / steps;

@@ -33,11 +33,8 @@ mod folder;
 mod geometry;
 mod glb;
 mod html;
-#[cfg(test)]
-mod known_splats;
 mod ksplat;
 mod open;
-mod parse;
 mod place;
 mod ply;
 mod save;

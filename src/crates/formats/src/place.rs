@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use splat_mesh::narrow::to_f32;
+use splat_mesh::place::{add, cross, dot, mat_mul, mul, scale};
 
 use crate::geometry::{self, HarmonicTurn, matrix, product};
 use crate::splats::Splats;
@@ -40,13 +41,13 @@ impl UpAxis {
     /// Returns the shortest rotation to `target` as a unit quaternion (w, x, y, z). Half turns are about x, or about z
     /// for the axes ±x.
     pub fn rotation_to(self, target: Self) -> [f64; 4] {
-        let ([ax, ay, az], [bx, by, bz]) = (self.direction(), target.direction());
+        let (from, to) = (self.direction(), target.direction());
         let half = std::f64::consts::FRAC_1_SQRT_2;
-        let across = [ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx];
+        let across = cross(from, to);
         if across != [0.0; 3] {
             return [half, half * across[0], half * across[1], half * across[2]];
         }
-        match (ax * bx + ay * by + az * bz > 0.0, ax != 0.0) {
+        match (dot(from, to) > 0.0, from[0] != 0.0) {
             (true, _) => [1.0, 0.0, 0.0, 0.0],
             (false, true) => [0.0, 0.0, 0.0, 1.0],
             (false, false) => [0.0, 1.0, 0.0, 0.0],
@@ -112,21 +113,18 @@ impl ScenePlacement {
 
     /// Transforms a point; `rows` is the rotation matrix.
     pub(crate) fn point(&self, rows: &[[f64; 3]; 3], point: [f64; 3]) -> [f64; 3] {
-        let turned = rows.map(|row| row.iter().zip(point).map(|(r, x)| r * x).sum::<f64>());
-        std::array::from_fn(|i| self.scale * turned[i] + self.translation[i])
+        add(scale(mul(rows, point), self.scale), self.translation)
     }
 }
 
 /// Error of an invalid placement.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum PlacementError {
-    /// The scale is not positive and finite.
     #[error("the scale is {0}: give a number above 0")]
     Scale(f64),
-    /// The rotation is zero or not finite.
     #[error("the rotation {0:?} has no direction: give four numbers that are not all 0")]
     Rotation([f64; 4]),
-    /// The translation is not finite.
     #[error("the translation {0:?} is not finite: give three numbers")]
     Translation([f64; 3]),
 }
@@ -146,11 +144,7 @@ impl Splats {
             flip(axis);
             axis.iter_mut().for_each(|part| *part *= handedness);
         }
-        let width = columns.sh_rest.len() / columns.means.len().max(1);
-        if width > 0 {
-            let rows = columns.sh_rest.chunks_exact_mut(width);
-            rows.for_each(|rest| geometry::mirror(rest, signs));
-        }
+        columns.rest_rows_mut().for_each(|rest| geometry::mirror(rest, signs));
     }
 
     /// Transforms the scene, including view-dependent colours.
@@ -171,10 +165,7 @@ impl Splats {
                 *quat = product(rotation, quat.map(f64::from)).map(to_f32);
             }
             let turn = HarmonicTurn::of(&rows);
-            let width = columns.sh_rest.len() / columns.means.len().max(1);
-            if width > 0 {
-                columns.sh_rest.chunks_exact_mut(width).for_each(|rest| turn.turn(rest));
-            }
+            columns.rest_rows_mut().for_each(|rest| turn.turn(rest));
         }
         Ok(self.retain(|columns, row| columns.means[row].iter().all(|x| x.is_finite())))
     }
@@ -217,10 +208,7 @@ impl SceneCamera {
     pub fn place(&mut self, to: &ScenePlacement) -> Result<(), PlacementError> {
         let rows = matrix(to.unit_rotation()?);
         self.position = to.point(&rows, self.position);
-        let before = self.rotation;
-        self.rotation = rows.map(|row| {
-            std::array::from_fn(|k| row.iter().zip(before).map(|(r, axes)| r * axes[k]).sum())
-        });
+        self.rotation = mat_mul(&rows, &self.rotation);
         Ok(())
     }
 
@@ -239,7 +227,7 @@ mod tests {
 
     use super::*;
     use crate::geometry::angle_degrees;
-    use crate::known_splats::random_splats;
+    use crate::splats::known_splats::random_splats;
 
     #[test]
     fn inverse_undoes_a_placement() {

@@ -3,12 +3,14 @@
 use std::io::{self, BufRead, Read, Write};
 
 use rayon::prelude::*;
+use splat_mesh::file::Truncated;
 use splat_mesh::file::ply::{
     NewPlyHeader, PlyElement, PlyEncoding, PlyHeader, PlyProperty, Scalar,
 };
-use splat_mesh::narrow::{round_u32, to_f32};
+use splat_mesh::narrow::{floor_u32, round_u8, round_u32, to_f32, to_f32s, to_f64s};
+use splat_mesh::place::Bounds;
 
-use crate::error::FormatFault;
+use crate::error::{FormatFault, damaged};
 use crate::geometry::{
     SmallestThree, UnitQuat, logit, logit_of_byte, morton_order, normalised, sigmoid,
 };
@@ -78,14 +80,14 @@ fn column<'a>(
         }));
     };
     if named.next().is_some() {
-        return Err(FormatFault::damaged(format!("lists the column `{name}` twice")));
+        return damaged(format!("lists the column `{name}` twice"));
     }
     if !kinds.contains(&found.scalar) || found.list.is_some() {
         let list = if found.list.is_some() { "list of " } else { "" };
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "has another layout than that of Gaussians: the column `{name}` is of type {list}{}",
             found.scalar.name()
-        )));
+        ));
     }
     Ok(found)
 }
@@ -120,7 +122,7 @@ fn check_length(header: &PlyHeader, last: usize, file_bytes: u64) -> Result<(), 
     let found = file_bytes.saturating_sub(header.bytes);
     let room = found + u64::from(header.encoding == PlyEncoding::Ascii);
     if needed > room {
-        return Err(FormatFault::truncated("its table of Gaussians", needed, found));
+        return Err(Truncated { part: "its table of Gaussians", needed, found }.into());
     }
     Ok(())
 }
@@ -210,11 +212,11 @@ impl RowLayout {
                     _ => 1.0,
                 };
                 if let Some(other) = colors.iter().find(|it| it.scalar != colors[0].scalar) {
-                    return Err(FormatFault::damaged(format!(
+                    return damaged(format!(
                         "has colours of the types {} and {}",
                         colors[0].scalar.name(),
                         other.scalar.name()
-                    )));
+                    ));
                 }
                 (colors, Some(full))
             }
@@ -232,9 +234,9 @@ impl RowLayout {
             notes: Vec::new(),
         };
         if count % 3 != 0 {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "has {count} f_rest columns; a multiple of 3 is expected: 9, 24 or 45 for SH degree 1 to 3"
-            )));
+            ));
         }
         if 3 * sh_rest_count(layout.sh_degree()) < count {
             layout.notes.push(format!(
@@ -313,7 +315,7 @@ fn read_rows(
     let layout = RowLayout::of(element)?;
     check_length(head, index, file_bytes)?;
     let Ok(count) = usize::try_from(element.rows) else {
-        return Err(FormatFault::damaged(format!("announces {} Gaussians", element.rows)));
+        return damaged(format!("announces {} Gaussians", element.rows));
     };
     for before in &head.elements[..index] {
         skip_rows(before, head.encoding, input)?;
@@ -425,16 +427,12 @@ fn read_row(
         if let Some(length) = property.list {
             let mut bytes = [0; 8];
             read_value(length, encoding, input, &mut bytes[..length.bytes()])?;
-            let bytes_of_items =
-                list_length(length, bytes).map(|n| n * property.scalar.bytes() as u64);
-            let Some(due) = bytes_of_items else {
-                return Err(FormatFault::damaged(format!(
-                    "has a list `{}` of a negative length",
-                    property.name
-                )));
+            let Some(count) = length.value(&bytes).filter(|&count| count >= 0.0) else {
+                return damaged(format!("has a list `{}` of a negative length", property.name));
             };
+            let due = u64::from(floor_u32(count)) * property.scalar.bytes() as u64;
             if io::copy(&mut input.by_ref().take(due), &mut io::sink())? < due {
-                return Err(FormatFault::damaged(format!("ends in a list `{}`", property.name)));
+                return damaged(format!("ends in a list `{}`", property.name));
             }
             continue;
         }
@@ -458,20 +456,6 @@ fn read_value(
     Ok(())
 }
 
-/// Returns the length of a list; `None` if negative.
-fn list_length(kind: Scalar, bytes: [u8; 8]) -> Option<u64> {
-    let [a, b, c, d, ..] = bytes;
-    match kind {
-        Scalar::U8 => Some(a.into()),
-        Scalar::I8 => u64::try_from(i8::from_le_bytes([a])).ok(),
-        Scalar::U16 => Some(u16::from_le_bytes([a, b]).into()),
-        Scalar::I16 => u64::try_from(i16::from_le_bytes([a, b])).ok(),
-        Scalar::U32 => Some(u32::from_le_bytes([a, b, c, d]).into()),
-        Scalar::I32 => u64::try_from(i32::from_le_bytes([a, b, c, d])).ok(),
-        Scalar::F32 | Scalar::F64 => None,
-    }
-}
-
 /// Reads the next line that is not empty.
 fn read_line(
     element: &PlyElement,
@@ -482,10 +466,10 @@ fn read_line(
     while line.iter().all(u8::is_ascii_whitespace) {
         line.clear();
         if input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "is truncated: it has fewer than {} lines of `{}`",
                 element.rows, element.name
-            )));
+            ));
         }
     }
     let text = String::from_utf8_lossy(&line);
@@ -603,27 +587,13 @@ fn header(splats: &Splats) -> Vec<u8> {
 /// Number of Gaussians per chunk.
 const CHUNK_ROWS: usize = 256;
 
-/// Columns of a chunk in order.
-const RANGE_NAMES: [&str; 18] = [
-    "min_x",
-    "min_y",
-    "min_z",
-    "max_x",
-    "max_y",
-    "max_z",
-    "min_scale_x",
-    "min_scale_y",
-    "min_scale_z",
-    "max_scale_x",
-    "max_scale_y",
-    "max_scale_z",
-    "min_r",
-    "min_g",
-    "min_b",
-    "max_r",
-    "max_g",
-    "max_b",
-];
+/// Returns the columns of a chunk in order.
+fn range_names() -> impl Iterator<Item = String> {
+    let ranges = [["x", "y", "z"], ["scale_x", "scale_y", "scale_z"], ["r", "g", "b"]];
+    let ends =
+        |names: [&str; 3]| ["min", "max"].map(|end| names.map(|name| format!("{end}_{name}")));
+    ranges.into_iter().flat_map(ends).flatten()
+}
 
 /// Columns of a Gaussian in order.
 const WORD_NAMES: [&str; 4] =
@@ -641,11 +611,8 @@ struct Range3 {
 
 impl Range3 {
     fn of(values: impl Iterator<Item = [f32; 3]>) -> Self {
-        let empty = Self { low: [f32::INFINITY; 3], high: [f32::NEG_INFINITY; 3] };
-        values.fold(empty, |range, value| Self {
-            low: std::array::from_fn(|i| range.low[i].min(value[i])),
-            high: std::array::from_fn(|i| range.high[i].max(value[i])),
-        })
+        let Bounds { low, high } = Bounds::of(values.map(to_f64s));
+        Self { low: to_f32s(low), high: to_f32s(high) }
     }
 
     /// Packs three values into 11, 10 and 11 bits, from the top.
@@ -696,6 +663,16 @@ struct PackedSplat {
     rotation: UnitQuat,
     sh_dc: [f32; 3],
     opacity_logit: f32,
+}
+
+impl PackedSplat {
+    fn append_to(self, columns: &mut SplatColumns) {
+        columns.means.push(self.mean);
+        columns.log_scales.push(self.log_scale);
+        columns.rotations.push(self.rotation);
+        columns.sh_dc.push(self.sh_dc);
+        columns.opacity_logits.push(self.opacity_logit);
+    }
 }
 
 /// Clamps scales to the stored range.
@@ -755,7 +732,7 @@ fn unpack_rotation(word: u32) -> UnitQuat {
 /// Packs a coefficient above degree 0: steps of 1/32 in ±4, rounded down.
 fn pack_harmonic(coefficient: f32) -> u8 {
     let step = ((f64::from(coefficient) / 8.0 + 0.5) * 256.0).floor();
-    splat_mesh::narrow::round_u8(step)
+    round_u8(step)
 }
 
 /// Returns the centre of a byte's step; the ends are ±4.
@@ -797,19 +774,16 @@ fn read_packed(
                 }
             }
             "sh" => {
+                let k = sh_rest_count(tables.sh_degree);
                 let mut rows = vec![0; element.row_bytes * CHUNK_ROWS];
-                let mut left = tables.count;
-                while left > 0 {
-                    let count = left.min(CHUNK_ROWS);
+                for first in (0..tables.count).step_by(CHUNK_ROWS) {
+                    let count = (tables.count - first).min(CHUNK_ROWS);
                     let chunk = &mut rows[..count * element.row_bytes];
                     fill_rows(element, head.encoding, input, chunk)?;
                     for row in chunk.chunks_exact(element.row_bytes) {
-                        let k = sh_rest_count(tables.sh_degree);
                         let channel = |c: usize, i: usize| unpack_harmonic(row[c * k + i]);
-                        let rest = (0..k).map(|i| [0, 1, 2].map(|c| channel(c, i)));
-                        columns.sh_rest.extend(rest);
+                        columns.sh_rest.extend((0..k).map(|i| [0, 1, 2].map(|c| channel(c, i))));
                     }
-                    left -= count;
                 }
             }
             _ => {
@@ -841,17 +815,17 @@ impl PackedTables {
         let ((chunk_index, chunk), (index, vertex)) =
             (element(head, "chunk")?, element(head, "vertex")?);
         if chunk_index > index {
-            return Err(FormatFault::damaged("has its chunks behind its Gaussians"));
+            return damaged("has its chunks behind its Gaussians");
         }
         let count = vertex.rows;
         if chunk.rows != count.div_ceil(CHUNK_ROWS as u64) {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "has {} chunks for {count} Gaussians; one holds {CHUNK_ROWS}",
                 chunk.rows
-            )));
+            ));
         }
         let has_colors = chunk.has("min_r");
-        let names = &RANGE_NAMES[..if has_colors { 18 } else { 12 }];
+        let names: Vec<String> = range_names().take(if has_colors { 18 } else { 12 }).collect();
         let sh_degree = packed_degree(head, count)?;
         Ok(Self {
             count: usize::try_from(count).map_err(|_too_many| {
@@ -859,7 +833,7 @@ impl PackedTables {
             })?,
             sh_degree,
             range_bytes: chunk.row_bytes,
-            ranges: offsets(chunk, names, Scalar::F32)?,
+            ranges: offsets(chunk, &names, Scalar::F32)?,
             row_bytes: vertex.row_bytes,
             words: offsets(vertex, &WORD_NAMES, Scalar::U32)?,
         })
@@ -900,29 +874,25 @@ impl PackedTables {
                 let bytes = bytes.ok_or_else(|| FormatFault::damaged("has rows cut short"))?;
                 *word = u32::from_le_bytes(*bytes);
             }
-            let splat = ranges.unpack(words);
-            to.means.push(splat.mean);
-            to.log_scales.push(splat.log_scale);
-            to.rotations.push(splat.rotation);
-            to.sh_dc.push(splat.sh_dc);
-            to.opacity_logits.push(splat.opacity_logit);
+            ranges.unpack(words).append_to(to);
         }
         Ok(())
     }
 }
 
-fn offsets(element: &PlyElement, names: &[&str], kind: Scalar) -> Result<Vec<usize>, FormatFault> {
-    names.iter().map(|name| Ok(column(element, name, &[kind])?.offset)).collect()
+fn offsets(
+    element: &PlyElement,
+    names: &[impl AsRef<str>],
+    kind: Scalar,
+) -> Result<Vec<usize>, FormatFault> {
+    names.iter().map(|name| Ok(column(element, name.as_ref(), &[kind])?.offset)).collect()
 }
 
 /// Returns the SH degree of the table `sh`; 0 without a table.
 fn packed_degree(head: &PlyHeader, count: u64) -> Result<u32, FormatFault> {
     let Some(table) = head.element("sh") else { return Ok(0) };
     if table.rows != count {
-        return Err(FormatFault::damaged(format!(
-            "has {} rows of SH for {count} Gaussians",
-            table.rows
-        )));
+        return damaged(format!("has {} rows of SH for {count} Gaussians", table.rows));
     }
     let values = table.properties.len();
     let is_named = |i: usize| {
@@ -964,12 +934,7 @@ pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<Wors
                 opacity_logit: columns.opacity_logits[row],
             });
             words.extend(packed.into_iter().flat_map(u32::to_le_bytes));
-            let back = chunk.unpack(packed);
-            stored.means.push(back.mean);
-            stored.log_scales.push(back.log_scale);
-            stored.rotations.push(back.rotation);
-            stored.sh_dc.push(back.sh_dc);
-            stored.opacity_logits.push(back.opacity_logit);
+            chunk.unpack(packed).append_to(&mut stored);
             let rest = columns.rest(row).iter();
             stored.sh_rest.extend(rest.map(|c| c.map(|c| unpack_harmonic(pack_harmonic(c)))));
         }
@@ -1018,7 +983,9 @@ fn packed_header(splats: &Splats) -> Vec<u8> {
     if splats.columns().antialiasing == Antialiasing::On {
         packed_header.comment(MIP_COMMENT);
     }
-    packed_header.element("chunk", count.div_ceil(CHUNK_ROWS)).properties(Scalar::F32, RANGE_NAMES);
+    packed_header
+        .element("chunk", count.div_ceil(CHUNK_ROWS))
+        .properties(Scalar::F32, range_names());
     packed_header.element("vertex", count).properties(Scalar::U32, WORD_NAMES);
     let packed_degree = 3 * sh_rest_count(splats.sh_degree());
     if packed_degree > 0 {
@@ -1033,9 +1000,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::known_splats::{hard_splats, random_splats, random_surfels};
-    use crate::save::WorstErrors;
-    use crate::splats::{Antialiasing, Splats};
+    use crate::splats::known_splats::{hard_splats, random_splats, random_surfels};
 
     fn plain(splats: &Splats) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -1155,39 +1120,20 @@ mod tests {
     }
 
     impl Cell {
-        fn kind(self) -> &'static str {
+        /// Returns the type, the little-endian values and the text.
+        fn parts(self) -> (&'static str, Vec<Vec<u8>>, String) {
             match self {
-                Self::Float(_) => "float",
-                Self::Double(_) => "double",
-                Self::Byte(_) => "uchar",
-                Self::Word(_) => "ushort",
-                Self::List(_) => "list uchar int",
-            }
-        }
-
-        /// Returns the little-endian values.
-        fn values(self) -> Vec<Vec<u8>> {
-            match self {
-                Self::Float(x) => vec![x.to_le_bytes().to_vec()],
-                Self::Double(x) => vec![x.to_le_bytes().to_vec()],
-                Self::Byte(x) => vec![vec![x]],
-                Self::Word(x) => vec![x.to_le_bytes().to_vec()],
-                Self::List(items) => std::iter::once(vec![u8::try_from(items.len()).unwrap()])
-                    .chain(items.iter().map(|item| item.to_le_bytes().to_vec()))
-                    .collect(),
-            }
-        }
-
-        fn text(self) -> String {
-            match self {
-                Self::Float(x) => x.to_string(),
-                Self::Double(x) => x.to_string(),
-                Self::Byte(x) => x.to_string(),
-                Self::Word(x) => x.to_string(),
-                Self::List(items) => std::iter::once(items.len().to_string())
-                    .chain(items.iter().map(ToString::to_string))
-                    .collect::<Vec<_>>()
-                    .join(" "),
+                Self::Float(x) => ("float", vec![x.to_le_bytes().to_vec()], x.to_string()),
+                Self::Double(x) => ("double", vec![x.to_le_bytes().to_vec()], x.to_string()),
+                Self::Byte(x) => ("uchar", vec![vec![x]], x.to_string()),
+                Self::Word(x) => ("ushort", vec![x.to_le_bytes().to_vec()], x.to_string()),
+                Self::List(items) => {
+                    let count = u8::try_from(items.len()).unwrap();
+                    let values = items.iter().map(|item| item.to_le_bytes().to_vec());
+                    let values = std::iter::once(vec![count]).chain(values).collect();
+                    let join = |text: String, item: &i32| format!("{text} {item}");
+                    ("list uchar int", values, items.iter().fold(count.to_string(), join))
+                }
             }
         }
     }
@@ -1200,7 +1146,7 @@ mod tests {
         )
         .into_bytes();
         for (name, cell) in rows[0] {
-            bytes.extend(format!("property {} {name}\n", cell.kind()).bytes());
+            bytes.extend(format!("property {} {name}\n", cell.parts().0).bytes());
         }
         bytes.extend(b"end_header\n");
         let is_big = encoding == "binary_big_endian";
@@ -1212,7 +1158,7 @@ mod tests {
         };
         if encoding == "ascii" {
             let line = |row: &[(&str, Cell)]| {
-                row.iter().map(|(_, cell)| cell.text()).collect::<Vec<_>>().join("  ")
+                row.iter().map(|(_, cell)| cell.parts().2).collect::<Vec<_>>().join("  ")
             };
             // The last line has no newline.
             bytes.extend(format!("2 0.5 1\n\n{}\r\n{}", line(rows[0]), line(rows[1])).bytes());
@@ -1225,7 +1171,7 @@ mod tests {
         ]
         .into_iter()
         .for_each(&mut put);
-        rows.iter().flat_map(|row| row.iter()).flat_map(|(_, cell)| cell.values()).for_each(put);
+        rows.iter().flat_map(|row| row.iter()).flat_map(|(_, cell)| cell.parts().1).for_each(put);
         bytes
     }
 
@@ -1364,11 +1310,15 @@ mod tests {
     #[case("element vertex 2", "element face 2", "no `element vertex`")]
     #[case("ply", "PLY?", "not a PLY")]
     fn broken_header_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
-        let bytes = plain(&random_splats(2, 1, 1));
+        let message = fault_of(&plain(&random_splats(2, 1, 1)), from, to);
+        assert!(message.contains(expected), "{message}");
+    }
+
+    /// Returns the message about a file with a changed header.
+    fn fault_of(bytes: &[u8], from: &str, to: &str) -> String {
         let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
         let header = String::from_utf8_lossy(&bytes[..end]).replacen(from, to, 1);
-        let message = parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string();
-        assert!(message.contains(expected), "{message}");
+        parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string()
     }
 
     fn packed(splats: &Splats) -> (Vec<u8>, WorstErrors) {
@@ -1438,10 +1388,7 @@ mod tests {
     #[case("property uint packed_color", "property float packed_color", "packed_color")]
     #[case("element vertex 300", "element vertex 4294967295", "chunks for 4294967295")]
     fn broken_packed_header_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
-        let (bytes, _) = packed(&random_splats(300, 1, 6));
-        let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
-        let header = String::from_utf8_lossy(&bytes[..end]).replacen(from, to, 1);
-        let message = parsed(&[header.as_bytes(), &bytes[end..]].concat()).unwrap_err().to_string();
+        let message = fault_of(&packed(&random_splats(300, 1, 6)).0, from, to);
         assert!(message.contains(expected), "{message}");
     }
 }

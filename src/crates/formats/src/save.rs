@@ -198,19 +198,15 @@ pub fn write_with(
         source => SplatFileError::Sog { path: path.to_owned(), source },
     };
     let errors = match format {
-        SplatFormat::Ply => replace(path, |out| {
-            write_ply(splats, out)?;
-            Ok(WorstErrors::default())
-        }),
+        SplatFormat::Ply => {
+            replace(path, |out| write_ply(splats, out).map(|()| WorstErrors::default()))
+        }
         SplatFormat::PackedPly => replace(path, |out| write_packed_ply(splats, out)),
         SplatFormat::Splat => replace(path, |out| write_splat(splats, out)),
         SplatFormat::Spz(options) => {
             let file = encode_spz(splats, options)
                 .map_err(|source| SplatFileError::Spz { path: path.to_owned(), source })?;
-            replace(path, |out| {
-                out.write_all(&file.bytes)?;
-                Ok(file.worst)
-            })
+            replace(path, |out| out.write_all(&file.bytes).map(|()| file.worst))
         }
         SplatFormat::Sog(options) => replace_file(path, |out: &mut BufWriter<&mut File>| {
             let mut zip = ZipSink::new(out);
@@ -399,9 +395,9 @@ mod tests {
 
     use super::*;
     use crate::geometry::logit;
-    use crate::known_splats::{random_splats, random_surfels};
     use crate::open::read;
     use crate::place::ScenePlacement;
+    use crate::splats::known_splats::{random_splats, random_surfels};
 
     #[test]
     fn only_large_pages_have_a_note() {

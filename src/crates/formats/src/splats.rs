@@ -68,20 +68,12 @@ pub struct SplatColumns {
 
 /// Error of columns that do not form Gaussians.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SplatsError {
-    /// Unsupported SH degree.
     #[error("the SH degree is {0}; 0 to {MAX_SH_DEGREE} are supported: cut it")]
     Degree(u32),
-    /// Columns of different lengths.
     #[error("the column `{column}` has {found} rows, but {expected} are due: fill all columns")]
-    Length {
-        /// Name of the column.
-        column: &'static str,
-        /// Number of rows found.
-        found: usize,
-        /// Number of rows expected.
-        expected: usize,
-    },
+    Length { column: &'static str, found: usize, expected: usize },
 }
 
 /// Returns the number of coefficients per channel above degree 0.
@@ -129,6 +121,11 @@ impl SplatColumns {
     pub fn rest(&self, row: usize) -> &[[f32; 3]] {
         let width = sh_rest_count(self.sh_degree);
         &self.sh_rest[row * width..][..width]
+    }
+
+    /// Returns the coefficients above degree 0, row by row; none for degree 0.
+    pub(crate) fn rest_rows_mut(&mut self) -> impl Iterator<Item = &mut [[f32; 3]]> {
+        self.sh_rest.chunks_exact_mut(sh_rest_count(self.sh_degree).max(1))
     }
 
     fn check(&self) -> Result<(), SplatsError> {
@@ -377,13 +374,88 @@ impl Splats {
     }
 }
 
+/// Gaussians for tests.
+#[cfg(test)]
+pub(crate) mod known_splats {
+    use splat_mesh::narrow::to_f32;
+    use splat_mesh::random::RandomSequence;
+
+    use super::{FLAT_LOG_SCALE, SplatColumns, SplatPrimitive, Splats, sh_rest_count};
+    use crate::place::{CameraSplit, SceneCamera};
+
+    /// Creates Gaussians like those of a trained scene: within 10 units, with scales of e^-6 to e^-1.
+    pub(crate) fn random_splats(count: usize, sh_degree: u32, seed: u64) -> Splats {
+        let mut random = RandomSequence::of_seed(seed);
+        let mut between = |low: f64, high: f64| to_f32(low + (high - low) * random.uniform());
+        let mut columns = SplatColumns::with_capacity(sh_degree, count);
+        for _ in 0..count {
+            columns.means.push(std::array::from_fn(|_| between(-10.0, 10.0)));
+            columns.log_scales.push(std::array::from_fn(|_| between(-6.0, -1.0)));
+            columns.rotations.push(std::array::from_fn(|_| between(-1.0, 1.0)));
+            columns.opacity_logits.push(between(-4.0, 6.0));
+            columns.sh_dc.push(std::array::from_fn(|_| between(-1.7, 1.7)));
+            for _ in 0..sh_rest_count(sh_degree) {
+                columns.sh_rest.push(std::array::from_fn(|_| between(-0.4, 0.4)));
+            }
+        }
+        Splats::from_columns(columns).unwrap().splats
+    }
+
+    /// Creates random surfels.
+    pub(crate) fn random_surfels(count: usize, sh_degree: u32, seed: u64) -> Splats {
+        let mut splats = random_splats(count, sh_degree, seed);
+        let columns = splats.columns_mut();
+        columns.primitive = SplatPrimitive::Surfels;
+        columns.log_scales.iter_mut().for_each(|[.., third]| *third = FLAT_LOG_SCALE);
+        splats
+    }
+
+    /// Creates Gaussians at these centres.
+    pub(crate) fn splats_at(means: &[[f32; 3]]) -> Splats {
+        let mut columns = random_splats(means.len(), 0, 0).into_columns();
+        columns.means = means.to_vec();
+        Splats::from_columns(columns).unwrap().splats
+    }
+
+    /// Creates edge cases: equal centres, huge and tiny scales, opaque and invisible, colours out of range.
+    pub(crate) fn hard_splats(count: usize, sh_degree: u32) -> Splats {
+        let mut columns = random_splats(count, sh_degree, 9).into_columns();
+        for row in 0..count {
+            columns.means[row] = [1.5, -2.5, 0.25];
+            columns.log_scales[row] =
+                if row % 2 == 0 { [5.0, 5.5, 4.0] } else { [-9.5, -8.0, -9.9] };
+            columns.opacity_logits[row] = if row % 3 == 0 { 20.0 } else { -20.0 };
+            columns.sh_dc[row] = [2.5, -2.0, 0.0];
+        }
+        Splats::from_columns(columns).unwrap().splats
+    }
+
+    /// Creates a camera with this name.
+    pub(crate) fn camera(name: &str) -> SceneCamera {
+        SceneCamera {
+            name: name.to_owned(),
+            position: [1.0, 2.0, -3.0],
+            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            focal_px: [500.0, 510.0],
+            principal_px: [320.5, 240.25],
+            size_px: [640, 480],
+            split: CameraSplit::HeldOut,
+        }
+    }
+
+    /// Runs `work` in a pool of this number of threads.
+    pub(crate) fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
 
     use super::*;
     use crate::geometry::logit;
-    use crate::known_splats::{random_splats, splats_at};
+    use crate::splats::known_splats::{random_splats, splats_at};
 
     #[test]
     fn rows_that_cannot_be_drawn_are_dropped_and_counted() {

@@ -7,14 +7,14 @@ use std::io;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use splat_mesh::narrow::{to_f32, to_u32};
+use splat_mesh::narrow::{to_f32, to_f64s, to_u32};
+use splat_mesh::place::{Bounds, cross, dot};
 
-use crate::error::FormatFault;
-use crate::folder::{PartSink, PartSource, check_name};
+use crate::error::{FormatFault, damaged};
+use crate::folder::{PartSink, PartSource, check_name, parse_json};
 use crate::geometry::{logit, matrix, morton_order, quaternion, sigmoid};
-use crate::parse::parse_json;
 use crate::save::WorstErrors;
-use crate::sog::{SeenFrom, SogError, SogOptions, SogTools, read_sog, write_in_order};
+use crate::sog::{SeenFrom, SogAsset, SogError, SogOptions, SogTools, read_sog, write_in_order};
 use crate::splats::{CheckedSplats, LEAST_LOG_SCALE, SH_C0, SplatColumns, Splats, sh_rest_count};
 
 // `lod-meta.json` of a streamed SOG.
@@ -31,7 +31,7 @@ struct StreamedMeta {
     /// Missing in files of 2025.
     #[serde(default = "first_version")]
     version: u32,
-    asset: Option<StreamedAsset>,
+    asset: Option<SogAsset>,
     #[serde(default)]
     count: u64,
     #[serde(default)]
@@ -43,12 +43,6 @@ struct StreamedMeta {
 
 const fn first_version() -> u32 {
     VERSION
-}
-
-#[derive(Debug, Default, Deserialize, Serialize)]
-struct StreamedAsset {
-    #[serde(default)]
-    generator: String,
 }
 
 /// A box with either two children or a run of Gaussians per level.
@@ -98,7 +92,7 @@ pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, Format
         let found = read_sog(&mut ChunkSource::new(name, parts)?)?;
         all.dropped += found.dropped;
         if found.dropped > 0 {
-            return Err(FormatFault::damaged(format!("has rows in {name} that cannot be drawn")));
+            return damaged(format!("has rows in {name} that cannot be drawn"));
         }
         append(&mut columns, chosen(name, &found.splats, runs)?)?;
     }
@@ -106,10 +100,10 @@ pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, Format
     if let Some(&expected) = meta.counts.first()
         && expected != all.splats.len() as u64
     {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "announces {expected} Gaussians in its finest level, but names {}",
             all.splats.len()
-        )));
+        ));
     }
     if meta.lod_levels > 1 {
         all.notes.push(format!("of {} levels of detail the finest is read", meta.lod_levels));
@@ -134,12 +128,12 @@ fn chosen(name: &str, splats: &Splats, runs: &[StreamedRun]) -> Result<Splats, F
     for run in runs {
         let end = run.offset.checked_add(run.count).filter(|&end| end <= splats.len());
         let Some(end) = end.filter(|_| order.len() + run.count <= splats.len()) else {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "names {} rows from {} of {name}, which has {}",
                 run.count,
                 run.offset,
                 splats.len()
-            )));
+            ));
         };
         order.extend(to_u32(run.offset)..to_u32(end));
     }
@@ -153,17 +147,9 @@ fn append(to: &mut Option<SplatColumns>, more: Splats) -> Result<(), FormatFault
         return Ok(());
     };
     if to.sh_degree != more.sh_degree {
-        return Err(FormatFault::damaged(format!(
-            "has files of SH degree {} and {}",
-            to.sh_degree, more.sh_degree
-        )));
+        return damaged(format!("has files of SH degree {} and {}", to.sh_degree, more.sh_degree));
     }
-    to.means.extend(more.means);
-    to.log_scales.extend(more.log_scales);
-    to.rotations.extend(more.rotations);
-    to.opacity_logits.extend(more.opacity_logits);
-    to.sh_dc.extend(more.sh_dc);
-    to.sh_rest.extend(more.sh_rest);
+    to.append(&more);
     Ok(())
 }
 
@@ -208,41 +194,21 @@ struct LevelRow {
     place: [f32; 3],
 }
 
-/// Conditions to split a node.
-#[derive(Clone, Copy, Debug)]
-struct SplitRule {
-    /// Number of Gaussians of all levels above which a node is split.
-    most_rows: usize,
-    /// Extent above which a node with at least `least_rows` Gaussians is split, scene units.
-    most_extent: f64,
-    /// Minimum number of Gaussians of a node that is split for its extent.
-    least_rows: usize,
-}
-
 #[derive(Debug)]
 enum SplitNode {
     Inner(Box<[Self; 2]>),
     Leaf(Vec<LevelRow>),
 }
 
-/// Splits recursively at the median along the longest axis of the centres.
-fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
-    let nowhere = || [[f32::INFINITY; 3], [f32::NEG_INFINITY; 3]];
-    let each = |pick: fn(f32, f32) -> f32, a: [f32; 3], b: [f32; 3]| -> [f32; 3] {
-        std::array::from_fn(|i| pick(a[i], b[i]))
-    };
-    let around = |a: [[f32; 3]; 2], b: [[f32; 3]; 2]| {
-        [each(f32::min, a[0], b[0]), each(f32::max, a[1], b[1])]
-    };
-    let [low, high] = rows
-        .par_iter()
-        .with_min_len(ROWS_AT_A_TIME)
-        .map(|row| [row.place; 2])
-        .reduce(nowhere, around);
-    let extents: [f64; 3] = std::array::from_fn(|i| f64::from(high[i]) - f64::from(low[i]));
+/// Splits recursively at the median along the longest axis of the centres: nodes of more Gaussians of all levels than a
+/// file holds, or of a larger extent and at least [`MIN_SPLIT`] Gaussians.
+fn split(rows: &mut [LevelRow], options: &StreamedOptions) -> SplitNode {
+    let boxes = rows.par_iter().with_min_len(ROWS_AT_A_TIME);
+    let boxes = boxes.map(|row| Bounds::of([to_f64s(row.place)]));
+    let extents = boxes.reduce(|| Bounds::EMPTY, Bounds::joined).sides();
     let longest = (1..3).fold(0, |best, i| if extents[i] > extents[best] { i } else { best });
-    let is_wide = extents[longest] > rule.most_extent && rows.len() >= rule.least_rows;
-    if rows.len() <= rule.most_rows.max(1) && !is_wide {
+    let is_wide = extents[longest] > options.extent && rows.len() >= MIN_SPLIT;
+    if rows.len() <= options.chunk_splats.max(1) && !is_wide {
         return SplitNode::Leaf(rows.to_vec());
     }
     let middle = rows.len() / 2;
@@ -251,7 +217,7 @@ fn split(rows: &mut [LevelRow], rule: &SplitRule) -> SplitNode {
         order.then(a.level.cmp(&b.level)).then(a.row.cmp(&b.row))
     });
     let (left, right) = rows.split_at_mut(middle);
-    let (left, right) = rayon::join(|| split(left, rule), || split(right, rule));
+    let (left, right) = rayon::join(|| split(left, options), || split(right, options));
     SplitNode::Inner(Box::new([left, right]))
 }
 
@@ -325,12 +291,7 @@ pub fn write_streamed(
             places.map(move |(row, &place)| LevelRow { level, row, place })
         })
         .collect();
-    let rule = SplitRule {
-        most_rows: options.chunk_splats,
-        most_extent: options.extent,
-        least_rows: MIN_SPLIT,
-    };
-    let tree = split(&mut rows, &rule);
+    let tree = split(&mut rows, options);
     drop(rows);
     let leaves: Vec<LeafRuns> =
         leaves_of(&tree).into_par_iter().map(|rows| LeafRuns::of(rows, &levels)).collect();
@@ -339,21 +300,21 @@ pub fn write_streamed(
     let files = chunks.files;
     let mut worst = WorstErrors::default();
     for files in files.chunks(FILES_AT_A_TIME) {
-        let encoded: Vec<EncodedChunk> = files
+        let encoded: Vec<_> = files
             .par_iter()
-            .map(|file| EncodedChunk::of(file, &levels, &options.sog, tools))
+            .map(|file| encoded(file, &levels, &options.sog, tools))
             .collect::<Result<_, _>>()?;
-        for (file, chunk) in files.iter().zip(encoded) {
-            chunk.parts.iter().try_for_each(|(name, bytes)| sink.put(name, bytes))?;
+        for (file, (parts, errors)) in files.iter().zip(encoded) {
+            parts.iter().try_for_each(|(name, bytes)| sink.put(name, bytes))?;
             if file.level == 0 {
-                worst = worst.or(chunk.errors);
+                worst = worst.or(errors);
             }
         }
     }
     let counts: Vec<u64> = levels.iter().map(|level| level.len() as u64).collect();
     let meta = StreamedMeta {
         version: VERSION,
-        asset: Some(StreamedAsset { generator: "splat".to_owned() }),
+        asset: Some(SogAsset { generator: "splat".to_owned() }),
         count: counts.iter().sum(),
         counts,
         lod_levels: to_u32(levels.len()),
@@ -452,30 +413,23 @@ impl ChunkLists {
 
 const NOWHERE: StreamedBound = StreamedBound { min: [0.0; 3], max: [0.0; 3] };
 
-/// Encoded parts of a file in the order of writing.
-struct EncodedChunk {
-    parts: Vec<(String, Vec<u8>)>,
-    errors: WorstErrors,
-}
-
-impl EncodedChunk {
-    fn of(
-        file: &ChunkFile,
-        levels: &[Cow<'_, Splats>],
-        options: &SogOptions,
-        tools: &SogTools<'_>,
-    ) -> Result<Self, SogError> {
-        let chunk = levels[file.level as usize].rows(&file.rows);
-        let mut sink =
-            PartList { folder: file.name.trim_end_matches("meta.json"), parts: Vec::new() };
-        // Observations of the finest level do not apply to merged Gaussians.
-        let seen = match file.level {
-            0 => tools.seen_of(&file.rows, chunk.columns(), options),
-            _ => SeenFrom::of_cameras(chunk.columns(), &options.cameras),
-        };
-        let errors = write_in_order(chunk, &seen, options.seed, tools, &mut sink)?;
-        Ok(Self { parts: sink.parts, errors })
-    }
+/// Returns the names and contents of the parts of a file, in the order of writing, and their errors.
+fn encoded(
+    file: &ChunkFile,
+    levels: &[Cow<'_, Splats>],
+    options: &SogOptions,
+    tools: &SogTools<'_>,
+) -> Result<(Vec<(String, Vec<u8>)>, WorstErrors), SogError> {
+    let chunk = levels[file.level as usize].rows(&file.rows);
+    let folder = file.name.trim_end_matches("meta.json");
+    let mut sink = PartList { folder, parts: Vec::new() };
+    // Observations of the finest level do not apply to merged Gaussians.
+    let seen = match file.level {
+        0 => tools.seen_of(&file.rows, chunk.columns(), options),
+        _ => SeenFrom::of_cameras(chunk.columns(), &options.cameras),
+    };
+    let errors = write_in_order(chunk, &seen, options.seed, tools, &mut sink)?;
+    Ok((sink.parts, errors))
 }
 
 /// In-memory parts whose names have a folder prefix.
@@ -761,8 +715,7 @@ fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
     let mut axes = axes_of(covariance);
     // Flip an axis if the axes form a reflection.
     let [a, b, c] = [0, 1, 2].map(|k| [0, 1, 2].map(|i| axes.columns[i][k]));
-    let cross = [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
-    if cross.iter().zip(c).map(|(x, y)| x * y).sum::<f64>() < 0.0 {
+    if dot(cross(a, b), c) < 0.0 {
         axes.columns.iter_mut().for_each(|row| row[2] = -row[2]);
     }
     let scales = axes.squares.map(|square| square.max(0.0).sqrt());
@@ -782,14 +735,10 @@ fn push_merged(from: &SplatColumns, rows: &[usize], to: &mut SplatColumns) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use rstest::rstest;
 
     use super::*;
-    use crate::geometry::matrix;
-    use crate::known_splats::{random_splats, splats_at};
-    use crate::sog::SogTools;
+    use crate::splats::known_splats::{on_threads, random_splats, splats_at};
 
     fn parts(options: &StreamedOptions, count: usize) -> BTreeMap<String, Vec<u8>> {
         let mut parts = BTreeMap::new();
@@ -909,10 +858,7 @@ mod tests {
     #[test]
     fn result_does_not_depend_on_the_thread_count() {
         let splats = random_splats(9000, 1, 4);
-        let made = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| coarser(&splats))
-        };
+        let made = |threads| on_threads(threads, || coarser(&splats));
         assert!(made(1) == made(3));
     }
 

@@ -94,6 +94,11 @@ pub const fn neighbour(offset: [i32; 3]) -> usize {
     ((offset[2] + 1) * 9 + (offset[1] + 1) * 3 + offset[0] + 1).unsigned_abs() as usize
 }
 
+/// Returns the offset in bricks of a neighbour of this index.
+pub(crate) const fn neighbour_offset(index: i32) -> [i32; 3] {
+    [index % 3 - 1, index / 3 % 3 - 1, index / 9 - 1]
+}
+
 /// The bricks of one level, in the order of their keys along the Z-curve.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bricks {
@@ -153,14 +158,10 @@ fn find(keys: &[u64], place: [i32; 3]) -> Option<usize> {
 fn around(keys: &[u64], key: u64) -> [u32; 27] {
     let centre = cell(key).map(u32::cast_signed);
     let mut ids = [NO_BRICK; 27];
-    for z in -1..=1 {
-        for y in -1..=1 {
-            for x in -1..=1 {
-                let place = [centre[0] + x, centre[1] + y, centre[2] + z];
-                if let Some(id) = find(keys, place) {
-                    ids[neighbour([x, y, z])] = to_u32(id);
-                }
-            }
+    for (number, id) in (0..).zip(&mut ids) {
+        let offset = neighbour_offset(number);
+        if let Some(found) = find(keys, std::array::from_fn(|a| centre[a] + offset[a])) {
+            *id = to_u32(found);
         }
     }
     ids

@@ -815,7 +815,7 @@ mod tests {
 
     use super::*;
     use crate::known_meshes::{cube, joined, mesh_of, moved, sphere, torus, turned_over};
-    use crate::narrow::{to_f32s, to_f64s};
+    use crate::narrow::to_f32s;
     use crate::report::MeshReport;
 
     fn cleaned(mesh: &Mesh) -> (Mesh, CleanCounts) {
@@ -1075,26 +1075,18 @@ mod tests {
 
     #[test]
     fn borders_are_peeled_ring_by_ring() {
-        let mesh = {
-            let mut mesh = band(30, 0.0);
-            let wide_band = band(30, 0.0);
-            mesh.faces.clear();
-            mesh.vertices.clear();
-            // Seven rows of vertices, six of faces.
-            for row in 0..7_u32 {
-                mesh.vertices.extend((0..30).map(|i| {
-                    let v = to_f64s(wide_band.vertices[2 * i]);
-                    to_f32s([v[0], v[1], f64::from(row)])
-                }));
+        let ring = band(30, 0.0).vertices;
+        let mut mesh = Mesh::default();
+        // Seven rows of vertices, six of faces.
+        for row in 0..7_u8 {
+            mesh.vertices.extend(ring.iter().step_by(2).map(|&[x, y, _]| [x, y, f32::from(row)]));
+        }
+        for row in 0..6 {
+            for i in 0..30 {
+                let [a, b] = [30 * row + i, 30 * row + (i + 1) % 30];
+                mesh.faces.extend([[a, b, a + 30], [b, b + 30, a + 30]]);
             }
-            for row in 0..6 {
-                for i in 0..30 {
-                    let [a, b] = [30 * row + i, 30 * row + (i + 1) % 30];
-                    mesh.faces.extend([[a, b, a + 30], [b, b + 30, a + 30]]);
-                }
-            }
-            mesh
-        };
+        }
         let stay = |times| peel_border(&mesh, times).iter().filter(|&&stays| stays).count();
         // The first round takes one triangle of each quad at both borders, the next the other.
         assert_eq!([stay(0), stay(1), stay(2), stay(20)], [360, 300, 240, 0]);

@@ -6,7 +6,7 @@ use crate::bricks::{
     self, BLOCK, BLOCK_NODES, BRICK_NODES, Block, Bricks, OWN, SIDE, block_index, for_nodes,
     neighbour, node_index,
 };
-use crate::mesh::{Mesh, Vec3};
+use crate::mesh::{Mesh, Vec3, keep_rows, renumber_used};
 use crate::narrow::{floor_u32, to_f32, to_f32s, to_f64s, to_u32};
 use crate::place::{Bounds, add, scale, sub};
 use crate::{Stopped, Watch};
@@ -105,16 +105,19 @@ pub fn extract(
         .into_par_iter()
         .map(|brick| crossings_of(bricks, values, level, brick, &passed[brick]))
         .collect();
-    let crossings = crossings.concat();
+    let mut crossings = crossings.concat();
     watch.tell("surface", 0.6)?;
     let table = CaseTable::new();
     let faces: Vec<Vec<[u32; 3]>> = (0..bricks.len())
         .into_par_iter()
         .map(|brick| faces_of(bricks, values, level, brick, &passed, &table))
         .collect();
-    let faces = faces.concat();
+    let mut faces = faces.concat();
     watch.tell("surface", 1.0)?;
-    Ok(without_unused(&crossings, faces))
+    // No face uses a vertex on an edge whose cells all lack a corner.
+    let is_used = renumber_used(&mut faces, crossings.len());
+    keep_rows(&mut crossings, &is_used);
+    Ok(LatticeSurface { crossings, faces })
 }
 
 /// True if a value is inside, and true if it is known.
@@ -246,24 +249,6 @@ fn vertex_number(
     let passed = &passed[owner];
     let below = passed.bits[bit / 64] & ((1 << (bit % 64)) - 1);
     passed.before[bit / 64] + below.count_ones()
-}
-
-/// Returns the surface without vertices on edges whose cells all lack a corner: no face uses them.
-fn without_unused(crossings: &[Crossing], mut faces: Vec<[u32; 3]>) -> LatticeSurface {
-    let mut number = vec![0_u32; crossings.len()];
-    for &vertex in faces.as_flattened() {
-        number[vertex as usize] = 1;
-    }
-    let mut kept = Vec::new();
-    for (crossing, number) in crossings.iter().zip(&mut number) {
-        if std::mem::replace(number, to_u32(kept.len())) == 1 {
-            kept.push(*crossing);
-        }
-    }
-    for face in &mut faces {
-        *face = face.map(|vertex| number[vertex as usize]);
-    }
-    LatticeSurface { crossings: kept, faces }
 }
 
 // One rule makes the triangles of each of the 256 cases of a cell. A corner is its coordinates as bits, x in the
@@ -444,6 +429,7 @@ mod tests {
     use crate::known_meshes::{bad_edges, unwatched, volume};
     use crate::place::{cross, dot};
     use crate::random::mix;
+    use crate::report::MeshReport;
 
     #[test]
     fn edges_and_corners_name_each_other() {
@@ -580,8 +566,6 @@ mod tests {
         let mesh = surface(&bricks, &values);
         // 15 x 15 cells in two triangles each, less the four with the corner.
         assert_eq!(mesh.faces.len(), 2 * (15 * 15 - 4));
-        let mut used = vec![false; mesh.vertices.len()];
-        mesh.faces.as_flattened().iter().for_each(|&v| used[v as usize] = true);
-        assert!(used.iter().all(|&u| u));
+        assert_eq!(MeshReport::of(&mesh).unwrap().unused_vertices, 0);
     }
 }

@@ -79,77 +79,73 @@ mod tests {
     use super::*;
     use crate::mesh::Camera;
 
-    /// Returns a camera at `eye` that looks along z, 10 px wide, with 90 degrees across.
-    fn camera(eye: [f64; 3]) -> Camera {
-        Camera {
-            width: 10,
-            height: 10,
-            focal_px: [5.0; 2],
-            centre_px: [5.0; 2],
-            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-            translation: eye.map(|along| -along),
-        }
-    }
+    /// A camera at the origin that looks along z, 10 px wide, with 90 degrees across.
+    const CAMERA: Camera = Camera {
+        width: 10,
+        height: 10,
+        focal_px: [5.0; 2],
+        centre_px: [5.0; 2],
+        rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        translation: [0.0; 3],
+    };
 
     const EVERYTHING: Bounds = Bounds { low: [-100.0; 3], high: [100.0; 3] };
 
-    fn view<'a>(depths: &'a [f32], mask: Option<&'a [bool]>) -> DepthView<'a> {
-        DepthView { camera: camera([0.0; 3]), depths, normals: None, mask, colors: &[] }
+    const PLACE: [f32; 3] = [0.0, 0.0, 2.0];
+
+    /// Returns which places are free by views of walls at these depths.
+    fn free(
+        places: &[[f32; 3]],
+        meshed: Bounds,
+        walls: &[f32],
+        mask: Option<&[bool]>,
+    ) -> Vec<bool> {
+        let mut votes = SightVotes::new(places, 0.1, meshed);
+        for &depth in walls {
+            let depths = &[depth; 100];
+            votes.add(&DepthView { camera: CAMERA, depths, normals: None, mask, colors: &[] });
+        }
+        votes.is_free()
     }
 
     #[test]
     fn a_place_before_what_a_view_shows_is_free_and_no_other_is() {
         let places = [
             // Before the wall, within the margin on both sides of it, behind it.
-            ([0.0, 0.0, 2.0], true),
-            ([0.0, 0.0, 3.95], false),
-            ([0.0, 0.0, 4.05], false),
-            ([0.0, 0.0, 6.0], false),
+            PLACE,
+            [0.0, 0.0, 3.95],
+            [0.0, 0.0, 4.05],
+            [0.0, 0.0, 6.0],
             // Behind the camera, and beside its picture.
-            ([0.0, 0.0, -2.0], false),
-            ([3.0, 0.0, 2.0], false),
+            [0.0, 0.0, -2.0],
+            [3.0, 0.0, 2.0],
         ];
-        let at: Vec<[f32; 3]> = places.iter().map(|&(place, _)| place).collect();
-        let mut votes = SightVotes::new(&at, 0.1, EVERYTHING);
-        votes.add(&view(&[4.0; 100], None));
-        let expected: Vec<bool> = places.iter().map(|&(_, is_free)| is_free).collect();
-        assert_eq!(votes.is_free(), expected);
+        let found = free(&places, EVERYTHING, &[4.0], None);
+        assert_eq!(found, [true, false, false, false, false, false]);
     }
 
     #[test]
     fn the_majority_of_views_decides() {
-        let place = [[0.0, 0.0, 2.0]];
-        let mut votes = SightVotes::new(&place, 0.1, EVERYTHING);
-        votes.add(&view(&[4.0; 100], None));
-        votes.add(&view(&[2.0; 100], None));
-        assert_eq!(votes.is_free(), [false], "one against one");
-        votes.add(&view(&[4.0; 100], None));
-        assert_eq!(votes.is_free(), [true], "two against one");
+        let found = |walls: &[f32]| free(&[PLACE], EVERYTHING, walls, None);
+        assert_eq!(found(&[4.0, 2.0]), [false], "one against one");
+        assert_eq!(found(&[4.0, 2.0, 4.0]), [true], "two against one");
     }
 
     #[test]
     fn a_place_before_what_is_not_meshed_stays_as_a_backdrop() {
-        let place = [[0.0, 0.0, 2.0]];
-        let free = |to: f64| {
+        let found = |to: f64| {
             let meshed = Bounds { low: [-5.0; 3], high: [5.0, 5.0, to] };
-            let mut votes = SightVotes::new(&place, 0.1, meshed);
-            votes.add(&view(&[4.0; 100], None));
-            votes.is_free()
+            free(&[PLACE], meshed, &[4.0], None)
         };
-        assert_eq!(free(4.5), [true], "the wall is meshed");
-        assert_eq!(free(3.5), [false], "it is not");
+        assert_eq!(found(4.5), [true], "the wall is meshed");
+        assert_eq!(found(3.5), [false], "it is not");
     }
 
     #[test]
     fn a_view_without_depth_looks_through_but_not_where_it_is_masked() {
-        let place = [[0.0, 0.0, 2.0]];
-        let free = |mask: Option<&[bool]>| {
-            let mut votes = SightVotes::new(&place, 0.1, EVERYTHING);
-            votes.add(&view(&[0.0; 100], mask));
-            votes.is_free()
-        };
-        assert_eq!(free(None), [true]);
-        assert_eq!(free(Some(&[true; 100])), [true]);
-        assert_eq!(free(Some(&[false; 100])), [false]);
+        let found = |mask: Option<&[bool]>| free(&[PLACE], EVERYTHING, &[0.0], mask);
+        assert_eq!(found(None), [true]);
+        assert_eq!(found(Some(&[true; 100])), [true]);
+        assert_eq!(found(Some(&[false; 100])), [false]);
     }
 }

@@ -157,6 +157,11 @@ pub(crate) fn turned_over(mut mesh: Mesh) -> Mesh {
     mesh
 }
 
+/// Returns the places of all corners of the faces.
+pub(crate) fn corner_places(mesh: &Mesh) -> Vec<[f32; 3]> {
+    mesh.faces.iter().flatten().map(|&vertex| mesh.vertices[vertex as usize]).collect()
+}
+
 /// Returns a uniform number in [0, 1) by its index.
 pub(crate) fn uniform(index: u64) -> f64 {
     RandomStream::of_seed(0).uniform(index)
@@ -166,31 +171,34 @@ pub(crate) fn normal(index: u64) -> f64 {
     RandomStream::of_seed(0).normal(index)
 }
 
-fn noisy(points: &mut OrientedPoints, place: Vec3, direction: Vec3, noise: [f64; 2]) {
-    let index = points.len() as u64 * 8 + (1 << 50);
-    let jitter = |first: u64, size: f64| -> Vec3 {
-        std::array::from_fn(|a| size * normal(index + first + a as u64))
-    };
-    points.places.push(to_f32s(add(place, jitter(0, noise[0]))));
-    points.normals.push(to_f32s(normalize(add(direction, jitter(3, noise[1])))));
-    points.colors.push(to_f32s(std::array::from_fn(|a| 0.5 + 0.5 * direction[a])));
-}
-
-/// Returns points of the torus, uniform by area; noise of places and of normals, standard deviation an axis.
-pub(crate) fn torus_points(count: usize, noise: [f64; 2]) -> OrientedPoints {
-    let [big, small] = TORUS;
+/// Returns `count` of the places and normals that `sample` returns for the numbers from 0 on; noise of places and of
+/// normals, standard deviation an axis.
+fn sampled(
+    count: usize,
+    noise: [f64; 2],
+    sample: impl Fn(u64) -> Option<[Vec3; 2]>,
+) -> OrientedPoints {
     let mut points = OrientedPoints::default();
-    let mut index = 0_u64;
-    while points.len() < count {
-        let [u, v] = [uniform(3 * index), uniform(3 * index + 1)].map(|t| t * TAU);
-        let kept = uniform(3 * index + 2) * (big + small) < big + small * v.cos();
-        index += 1;
-        if kept {
-            let [place, normal] = on_torus(u, v);
-            noisy(&mut points, place, normal, noise);
-        }
+    for [place, direction] in (0..).filter_map(sample).take(count) {
+        let index = points.len() as u64 * 8 + (1 << 50);
+        let jitter = |first: u64, size: f64| -> Vec3 {
+            std::array::from_fn(|a| size * normal(index + first + a as u64))
+        };
+        points.places.push(to_f32s(add(place, jitter(0, noise[0]))));
+        points.normals.push(to_f32s(normalize(add(direction, jitter(3, noise[1])))));
+        points.colors.push(to_f32s(std::array::from_fn(|a| 0.5 + 0.5 * direction[a])));
     }
     points
+}
+
+/// Returns points of the torus, uniform by area.
+pub(crate) fn torus_points(count: usize, noise: [f64; 2]) -> OrientedPoints {
+    let [big, small] = TORUS;
+    sampled(count, noise, |index| {
+        let [u, v] = [uniform(3 * index), uniform(3 * index + 1)].map(|t| t * TAU);
+        let is_kept = uniform(3 * index + 2) * (big + small) < big + small * v.cos();
+        is_kept.then(|| on_torus(u, v))
+    })
 }
 
 /// Returns points of the unit sphere, uniform by area, for which `keep` is true.
@@ -199,17 +207,11 @@ pub(crate) fn sphere_points(
     noise: [f64; 2],
     keep: impl Fn(Vec3) -> bool,
 ) -> OrientedPoints {
-    let mut points = OrientedPoints::default();
-    let mut index = 0_u64;
-    while points.len() < count {
+    sampled(count, noise, |index| {
         let z = 2.0 * uniform(2 * index) - 1.0;
         let u = TAU * uniform(2 * index + 1);
         let r = (1.0 - z * z).sqrt();
-        index += 1;
         let normal = [r * u.cos(), r * u.sin(), z];
-        if keep(normal) {
-            noisy(&mut points, normal, normal, noise);
-        }
-    }
-    points
+        keep(normal).then_some([normal; 2])
+    })
 }

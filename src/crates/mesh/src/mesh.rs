@@ -64,18 +64,24 @@ pub(super) fn compact(mesh: &mut Mesh) -> usize {
 
 /// Drops vertices that no face uses, and returns whether each was used.
 pub(super) fn drop_unused(mesh: &mut Mesh) -> Vec<bool> {
-    let mut is_used = vec![false; mesh.vertices.len()];
-    mesh.faces.iter().flatten().for_each(|&vertex| is_used[vertex as usize] = true);
+    let is_used = renumber_used(&mut mesh.faces, mesh.vertices.len());
+    for rows in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
+        keep_rows(rows, &is_used);
+    }
+    is_used
+}
+
+/// Renumbers the vertices of faces as if only used ones existed, and returns whether each of `vertices` is used.
+pub(super) fn renumber_used(faces: &mut [[u32; 3]], vertices: usize) -> Vec<bool> {
+    let mut is_used = vec![false; vertices];
+    faces.as_flattened().iter().for_each(|&vertex| is_used[vertex as usize] = true);
     let mut names = Vec::with_capacity(is_used.len());
     let mut kept = 0_u32;
     for &used in &is_used {
         names.push(kept);
         kept += u32::from(used);
     }
-    mesh.faces.iter_mut().flatten().for_each(|vertex| *vertex = names[*vertex as usize]);
-    for rows in [&mut mesh.vertices, &mut mesh.normals, &mut mesh.colors] {
-        keep_rows(rows, &is_used);
-    }
+    faces.as_flattened_mut().iter_mut().for_each(|vertex| *vertex = names[*vertex as usize]);
     is_used
 }
 

@@ -44,7 +44,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// The box without a place.
-    pub(crate) const EMPTY: Self = Self { low: [f64::INFINITY; 3], high: [f64::NEG_INFINITY; 3] };
+    pub const EMPTY: Self = Self { low: [f64::INFINITY; 3], high: [f64::NEG_INFINITY; 3] };
 
     /// Returns the box of some places.
     pub fn of(places: impl IntoIterator<Item = Vec3>) -> Self {
@@ -53,7 +53,7 @@ impl Bounds {
     }
 
     /// Returns the box around this one and another.
-    pub(crate) fn joined(self, other: Self) -> Self {
+    pub fn joined(self, other: Self) -> Self {
         Self {
             low: std::array::from_fn(|axis| self.low[axis].min(other.low[axis])),
             high: std::array::from_fn(|axis| self.high[axis].max(other.high[axis])),

@@ -23,10 +23,8 @@ pub fn outliers_by_cells(places: &[[f32; 3]], cube: &Cube, level: u32) -> Vec<bo
     let keys: Vec<u64> = places.par_iter().map(|&place| cube.key(place, level)).collect();
     let mut sorted = keys.clone();
     sorted.par_sort_unstable();
-    let mut cells: Vec<(u64, usize)> = Vec::new();
-    for run in sorted.chunk_by(|a, b| a == b) {
-        cells.push((run[0], run.len()));
-    }
+    let runs = sorted.chunk_by(|a, b| a == b);
+    let cells: Vec<(u64, usize)> = runs.map(|run| (run[0], run.len())).collect();
     let count =
         |key: u64| cells.binary_search_by_key(&key, |cell| cell.0).map_or(0, |i| cells[i].1);
     let lost: Vec<u64> = cells
@@ -264,11 +262,8 @@ pub fn normals_agreement(points: &OrientedPoints, needed: f64) -> Result<f64, Po
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-
     use super::*;
     use crate::known_meshes::{normal, torus_points, uniform};
-    use crate::narrow::to_f32;
     use crate::poisson::Cube;
 
     #[test]

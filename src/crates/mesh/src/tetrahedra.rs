@@ -37,7 +37,7 @@ pub fn cut<E: From<CutError>>(
 ) -> Result<Cut, E> {
     check(labelled)?;
     let mut crossings = Crossings::of(labelled);
-    if crossings.is_empty() {
+    if crossings.keys.is_empty() {
         let inside = labelled.inside.iter().filter(|&&inside| inside).count();
         return Err(CutError::OneSide { inside, points: labelled.points.len() }.into());
     }
@@ -50,7 +50,8 @@ pub fn cut<E: From<CutError>>(
         crossings.halve(&labels);
     }
     let vertices = crossings.middles(labelled).into_par_iter().map(to_f32s).collect();
-    let faces = faces(labelled, &crossings);
+    let of = |corners: &[u32; 4]| faces_in(*corners, labelled.inside, &crossings);
+    let faces = labelled.tetrahedra.par_iter().flat_map_iter(of).collect();
     let mut mesh = Mesh { vertices, faces, ..Mesh::default() };
     let mut edge_from_vertex = crossings.into_edges(labelled);
     let all = mesh.faces.len();
@@ -144,13 +145,7 @@ impl LongEdges {
     pub const MEDIANS: f64 = 20.0;
 }
 
-/// Returns the faces of all tetrahedra, in their order, with normals that point outside.
-fn faces(labelled: &Labelled<'_>, crossings: &Crossings) -> Vec<[u32; 3]> {
-    let of = |corners: &[u32; 4]| faces_in(*corners, labelled.inside, crossings);
-    labelled.tetrahedra.par_iter().flat_map_iter(of).collect()
-}
-
-/// Returns the faces in a tetrahedron: none, one, or two that share a diagonal.
+/// Returns the faces in a tetrahedron, their normals outwards: none, one, or two that share a diagonal.
 fn faces_in(
     corners: [u32; 4],
     inside: &[bool],
@@ -230,10 +225,6 @@ impl Crossings {
         keys.dedup();
         keys.shrink_to_fit();
         Self { parts: vec![0; keys.len()], keys, halvings: 0 }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.keys.is_empty()
     }
 
     /// Returns the vertex on the edge between two points; none if the edge does not cross.
@@ -452,26 +443,23 @@ fn mean_edges(faces: &[[u32; 3]], places: &[Vec3]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::f64::consts::TAU;
 
     use proptest::prelude::*;
 
     use super::*;
     use crate::delaunay::{Want, delaunay};
-    use crate::known_meshes::{TORUS, TORUS_VOLUME, bad_edges, on_torus, torus_distance, volume};
+    use crate::known_meshes::{TORUS, TORUS_VOLUME, on_torus, torus_distance, volume};
     use crate::place::{centroid, corners, doubled_area};
     use crate::random::RandomSequence;
+    use crate::report::MeshReport;
 
     /// Returns flat Gaussians on the torus, off it by up to half of their thickness.
     fn torus_gaussians(count: usize) -> Vec<(Vec3, Vec3, f64)> {
         let mut noise = RandomSequence::of_seed(5);
         (0..count)
             .map(|_| {
-                let (u, v) = (
-                    noise.uniform() * std::f64::consts::TAU,
-                    noise.uniform() * std::f64::consts::TAU,
-                );
-                let [place, normal] = on_torus(u, v);
+                let [place, normal] = on_torus(noise.uniform() * TAU, noise.uniform() * TAU);
                 (add(place, scale(normal, 0.01 * (noise.uniform() - 0.5))), normal, 0.01)
             })
             .collect()
@@ -491,25 +479,8 @@ mod tests {
 
     /// Checks that each directed edge exists once, with one opposite, and that each vertex has one fan of faces.
     fn assert_closed_manifold(mesh: &Mesh) {
-        assert_eq!(bad_edges(mesh), 0);
-        let mut after = BTreeMap::new();
-        let mut faces_at = vec![0; mesh.vertices.len()];
-        for &[a, b, c] in &mesh.faces {
-            for (vertex, from, to) in [(a, b, c), (b, c, a), (c, a, b)] {
-                after.insert((vertex, from), to);
-                faces_at[vertex as usize] += 1;
-            }
-        }
-        for &[a, b, _] in &mesh.faces {
-            let (mut at, mut turned) = (b, 0);
-            loop {
-                (at, turned) = (after[&(a, at)], turned + 1);
-                if at == b {
-                    break;
-                }
-            }
-            assert_eq!(turned, faces_at[a as usize], "vertex {a} joins several fans");
-        }
+        let report = MeshReport::of(mesh).unwrap();
+        assert!(report.watertight && report.nonmanifold_vertices == 0, "{report}");
     }
 
     /// Returns an upper bound of the distance to a triangle: to the nearest point of a grid on it.
@@ -554,12 +525,7 @@ mod tests {
         let mut noise = RandomSequence::of_seed(9);
         let samples = 40;
         let missing: f64 = (0..samples)
-            .map(|_| {
-                on_torus(
-                    noise.uniform() * std::f64::consts::TAU,
-                    noise.uniform() * std::f64::consts::TAU,
-                )[0]
-            })
+            .map(|_| on_torus(noise.uniform() * TAU, noise.uniform() * TAU)[0])
             .map(|place| {
                 let near = mesh.faces.iter().map(|&face| corners(&mesh, face)).filter(|face| {
                     // No face is larger than .3.
@@ -589,9 +555,7 @@ mod tests {
         assert!(open.dropped_faces > 0);
         assert_eq!(open.mesh.faces.len() + open.dropped_faces, closed.mesh.faces.len());
         assert_eq!(open.mesh.vertices.len(), open.edge_from_vertex.len());
-        let used: std::collections::BTreeSet<u32> =
-            open.mesh.faces.iter().flatten().copied().collect();
-        assert_eq!(used.len(), open.mesh.vertices.len());
+        assert_eq!(MeshReport::of(&open.mesh).unwrap().unused_vertices, 0);
         for vertex in &open.mesh.vertices {
             // The rest lies on the torus as before: 0.1 / 2^9.
             assert!(torus_distance(vertex.map(f64::from)).abs() < 2e-4);

@@ -12,14 +12,14 @@ use image_webp::{ColorType, DecodingError, WebPDecoder, WebPEncoder};
 use palette::{Codebook, HarmonicMetric, MOST, SharedHarmonics};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use splat_mesh::narrow::{floor_usize, round_u8, round_u16, to_f32, to_u32};
+use splat_mesh::narrow::{floor_usize, round_u8, round_u16, to_f32, to_f64s, to_u32};
+use splat_mesh::place::{length, mul_transposed, sub};
 
-use crate::error::FormatFault;
-use crate::folder::{PartSink, PartSource, check_name};
+use crate::error::{FormatFault, damaged};
+use crate::folder::{PartSink, PartSource, check_name, parse_json};
 use crate::geometry::{
     SmallestThree, UnitQuat, logit_of_byte, morton_order, normalised, sh_basis, sigmoid,
 };
-use crate::parse::parse_json;
 use crate::place::SceneCamera;
 use crate::save::WorstErrors;
 use crate::splats::{
@@ -70,9 +70,9 @@ struct SogMeta {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-struct SogAsset {
+pub(crate) struct SogAsset {
     #[serde(default)]
-    generator: String,
+    pub(crate) generator: String,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -181,7 +181,7 @@ impl GeometryParts {
                 [low, high, 0, 255]
             });
             SogPalette {
-                count: shared.entries() as u64,
+                count: shared.labels.entries as u64,
                 bands: columns.sh_degree,
                 codebook: shared.codebook.entries.clone(),
                 files: [
@@ -254,12 +254,12 @@ fn decode(name: &str, bytes: &[u8], count: usize) -> Result<Vec<[u8; 4]>, Format
     let found = width as usize * height as usize;
     // Other writers pad to blocks, by at most the longest side times four.
     if found < count || found > count + 4 * MAX_SIDE as usize {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "its part {name} has {width} x {height} pixels for {count} values"
-        )));
+        ));
     }
     if decoder.is_lossy() || decoder.is_animated() {
-        return Err(FormatFault::damaged(format!("its part {name} is no lossless picture")));
+        return damaged(format!("its part {name} is no lossless picture"));
     }
     let mut pixels = vec![[0, 0, 0, 255]; found];
     if decoder.has_alpha() {
@@ -356,11 +356,11 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
     let count = match usize::try_from(meta.count) {
         Ok(count) if meta.count <= most => count,
         _ => {
-            return Err(FormatFault::damaged(format!(
+            return damaged(format!(
                 "announces {} Gaussians in {} bytes",
                 meta.count,
                 parts.total_bytes()
-            )));
+            ));
         }
     };
     let mut picture = |name: &str, count: usize| {
@@ -422,16 +422,16 @@ fn check_version(meta: &[u8]) -> Result<(), FormatFault> {
 
 fn check_palette(palette: &SogPalette) -> Result<(), FormatFault> {
     if !(1..=MAX_SH_DEGREE).contains(&palette.bands) {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "has harmonics of {} bands; 1 to {MAX_SH_DEGREE} are expected",
             palette.bands
-        )));
+        ));
     }
     if palette.count > MAX_ENTRIES {
-        return Err(FormatFault::damaged(format!(
+        return damaged(format!(
             "has a palette of {} rows; {MAX_ENTRIES} at most are expected",
             palette.count
-        )));
+        ));
     }
     Ok(())
 }
@@ -472,10 +472,10 @@ impl PaletteRows<'_> {
             let entry = usize::from(u16::from_le_bytes([label[0], label[1]]));
             let row = self.centroids.get(entry * width..).and_then(|rest| rest.get(..width));
             let Some(row) = row.filter(|_| (entry as u64) < self.palette.count) else {
-                return Err(FormatFault::damaged(format!(
+                return damaged(format!(
                     "names row {entry} of a palette of {}",
                     self.palette.count
-                )));
+                ));
             };
             columns.sh_rest.extend(row.iter().map(|pixel| codes.triple(pixel)));
         }
@@ -538,17 +538,14 @@ impl SogTools<'_> {
 
 /// Error of Gaussians that a SOG cannot hold.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SogError {
-    /// An image would be larger than a WebP allows.
     #[error("SOG cannot hold {0} Gaussians in its pictures: crop the scene or write it streamed")]
     Count(usize),
-    /// Encoding or writing failed.
     #[error("SOG cannot be written: {0}. Check the free space and the permissions of the folder")]
     Write(#[from] io::Error),
-    /// The requested colour fit failed.
     #[error("the colours cannot be fitted to photographs. Export without --refit")]
     NotFitted,
-    /// The written parts cannot be read.
     #[error("the SOG cannot be read back: it {0}")]
     ReadBack(#[from] FormatFault),
 }
@@ -755,7 +752,7 @@ impl<'a> Looks<'a> {
         for (row, (means, &weight)) in means.iter_mut().zip(&weights).enumerate() {
             *means = means.map(|sum| if weight > 0.0 { sum / weight } else { 0.0 });
             if (row % ROWS_AT_A_TIME).is_multiple_of(step) {
-                spread.take_out(weight.into(), &means.map(f64::from));
+                spread.add_products(-f64::from(weight), &means.map(f64::from));
             }
         }
         SeenFrom { weights, mean_harmonics: means, metric: spread.metric(count, seen_trace) }
@@ -780,19 +777,18 @@ fn areas(columns: &SplatColumns) -> Vec<f32> {
 
 /// Returns the unit vector between two points; `None` if equal.
 fn direction(from: [f64; 3], to: [f32; 3]) -> Option<[f64; 3]> {
-    let apart: [f64; 3] = std::array::from_fn(|i| f64::from(to[i]) - from[i]);
-    let distance = apart.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let apart = sub(to_f64s(to), from);
+    let distance = length(apart);
     (distance > 0.0).then(|| apart.map(|x| x / distance))
 }
 
 /// Returns the opacity times the number of pixels that a facing area covers in a camera; 0 if its centre is outside the
 /// image.
 fn pixels_in(camera: &SceneCamera, mean: [f32; 3], area: f32) -> f32 {
-    let apart: [f64; 3] = std::array::from_fn(|i| f64::from(mean[i]) - camera.position[i]);
-    let along = |axis: usize| -> f64 { (0..3).map(|i| camera.rotation[i][axis] * apart[i]).sum() };
-    let depth = along(2);
+    let cam = mul_transposed(&camera.rotation, sub(to_f64s(mean), camera.position));
+    let depth = cam[2];
     let is_inside = |axis: usize| {
-        let at_px = camera.focal_px[axis] * along(axis) / depth + camera.principal_px[axis];
+        let at_px = camera.focal_px[axis] * cam[axis] / depth + camera.principal_px[axis];
         (0.0..=f64::from(camera.size_px[axis])).contains(&at_px)
     };
     if depth <= 0.0 || !is_inside(0) || !is_inside(1) {
@@ -814,11 +810,6 @@ impl Spread {
     fn add(&mut self, weight: f64, harmonics: &[f64; MOST]) {
         self.weight += weight;
         self.add_products(weight, harmonics);
-    }
-
-    /// Subtracts the mean.
-    fn take_out(&mut self, weight: f64, means: &[f64; MOST]) {
-        self.add_products(-weight, means);
     }
 
     fn add_products(&mut self, weight: f64, harmonics: &[f64; MOST]) {
@@ -855,18 +846,12 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::io::Cursor;
-
     use rstest::rstest;
     use splat_mesh::random::RandomSequence;
 
     use super::*;
-    use crate::folder::{PartSource, ZipSink, ZipSource};
-    use crate::known_splats::{hard_splats, random_splats};
-    use crate::place::CameraSplit;
-    use crate::save::WorstErrors;
-    use crate::splats::{Antialiasing, Splats};
+    use crate::folder::{ZipSink, ZipSource};
+    use crate::splats::known_splats::{self, hard_splats, on_threads, random_splats};
 
     fn parts(splats: &Splats) -> (BTreeMap<String, Vec<u8>>, WorstErrors) {
         let mut parts = BTreeMap::new();
@@ -922,10 +907,7 @@ mod tests {
     #[test]
     fn equal_gaussians_make_equal_bytes_for_any_number_of_threads() {
         let splats = random_splats(2500, 2, 3);
-        let made = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| parts(&splats).0)
-        };
+        let made = |threads| on_threads(threads, || parts(&splats).0);
         assert!(made(1) == made(2));
     }
 
@@ -1005,15 +987,8 @@ mod tests {
 
     /// Creates a camera at a position, looking along +z.
     fn camera(position: [f64; 3]) -> SceneCamera {
-        SceneCamera {
-            name: String::new(),
-            position,
-            rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-            focal_px: [100.0; 2],
-            principal_px: [50.0; 2],
-            size_px: [100; 2],
-            split: CameraSplit::Training,
-        }
+        let (focal_px, principal_px, size_px) = ([100.0; 2], [50.0; 2], [100; 2]);
+        SceneCamera { position, focal_px, principal_px, size_px, ..known_splats::camera("") }
     }
 
     fn splats_before_it(place: [f32; 3]) -> SplatColumns {
@@ -1072,10 +1047,8 @@ mod tests {
     fn sums_do_not_depend_on_the_thread_count() {
         let splats = random_splats(9000, 2, 4);
         let cameras = [camera([0.0, 0.0, -9.0]), camera([1.0, 2.0, -8.0])];
-        let made = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| SeenFrom::of_cameras(splats.columns(), &cameras))
-        };
+        let made =
+            |threads| on_threads(threads, || SeenFrom::of_cameras(splats.columns(), &cameras));
         assert!(made(1) == made(3));
     }
 

@@ -208,15 +208,13 @@ impl Codebook {
 }
 
 fn running_sums(numbers: &[WeightedNumber]) -> Vec<Sums> {
-    let mut sums = Vec::with_capacity(numbers.len() + 1);
     let mut sum = Sums::default();
-    sums.push(sum);
-    for number in numbers {
+    let next = |number: &WeightedNumber| {
         sum.weight += f64::from(number.weight);
         sum.product += f64::from(number.weight) * f64::from(number.value);
-        sums.push(sum);
-    }
-    sums
+        sum
+    };
+    std::iter::once(Sums::default()).chain(numbers.iter().map(next)).collect()
 }
 
 // Weighted k-means of rows within separate cells (Lloyd, 1982). Results do not depend on the thread count.
@@ -270,7 +268,7 @@ impl Members<'_> {
 
     /// Picks one row from each of equally long stretches of a cell's rows, so that no row is picked twice.
     fn first_centers(&self, cells: &Cells<'_>, inside: &Groups, seed: u64) -> RowTable {
-        let mut centers = RowTable::like(self.rows);
+        let mut centers = RowTable::of_width(self.rows.width());
         for cell in 0..cells.count() {
             let mut random = RandomSequence::of_seed(seed ^ cell as u64);
             let rows = inside.members(cell);
@@ -471,11 +469,6 @@ impl RowTable {
         let rows = values.par_chunks_exact_mut(width).enumerate();
         rows.for_each(|(row, to)| fill(row, &mut to[..numbers]));
         Self { width, values }
-    }
-
-    /// Returns an empty table of equal width.
-    pub(super) const fn like(other: &Self) -> Self {
-        Self { width: other.width, values: Vec::new() }
     }
 
     pub(super) fn push(&mut self, row: &[f32]) {
@@ -722,16 +715,11 @@ impl SharedHarmonics {
         Self { labels, codebook, codes, width }
     }
 
-    /// Returns the number of entries.
-    pub(super) fn entries(&self) -> usize {
-        self.codes.len() / self.width
-    }
-
     /// Returns the size of the palette's image.
     pub(super) fn size(&self) -> PictureSize {
         PictureSize {
             width: to_u32(ENTRIES_A_LINE * self.width),
-            height: to_u32(self.entries().div_ceil(ENTRIES_A_LINE)),
+            height: to_u32(self.labels.entries.div_ceil(ENTRIES_A_LINE)),
         }
     }
 
@@ -794,13 +782,10 @@ fn labels_of(
 
 #[cfg(test)]
 mod tests {
-    use splat_mesh::narrow::to_f32;
-    use splat_mesh::random::RandomSequence;
-
     use super::*;
     use crate::geometry::sh_basis;
-    use crate::known_splats::random_splats;
     use crate::sog::Looks;
+    use crate::splats::known_splats::{on_threads, random_splats};
 
     fn random_rows(count: usize, width: usize) -> RowTable {
         let mut random = RandomSequence::of_seed(3);
@@ -870,10 +855,7 @@ mod tests {
     fn palette_does_not_depend_on_the_thread_count() {
         let rows = random_rows(3000, 24);
         let weights: Vec<f32> = (0..3000_u16).map(|i| 1.0 + f32::from(i % 7)).collect();
-        let made = |threads: usize| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| palette(&rows, &weights, 100, 9))
-        };
+        let made = |threads| on_threads(threads, || palette(&rows, &weights, 100, 9));
         assert_eq!(made(1), made(3));
     }
 

@@ -39,90 +39,54 @@ fn in_order(scene: &Splats, found: &Splats) -> Splats {
     found.rows(&rows)
 }
 
-/// Returns the errors of a file relative to the scene.
-fn errors(name: &str, kind: SplatFileKind) -> WorstErrors {
-    errors_in_axes(name, kind, None)
-}
+/// A whole step of a byte, for programs that truncate; others round, to half a step.
+const BYTE: f64 = 1.01 / 255.0;
+const HALF_BYTE: f64 = 0.51 / 255.0;
 
-/// Returns the errors of an SPZ that is read in these axes.
-fn errors_in_axes(name: &str, kind: SplatFileKind, axes: Option<SpzAxes>) -> WorstErrors {
-    let scene = read(&golden("scene.ply")).unwrap().splats;
-    let found = read_with_axes(&golden(name), axes).unwrap();
-    assert_eq!((found.kind, found.splats.len(), found.dropped), (kind, 300, 0), "{name}");
-    assert_eq!(found.notes, Vec::<String>::new(), "{name}");
-    WorstErrors::between(&scene, &in_order(&scene, &found.splats))
-}
+/// A file, the axes to read it in, and upper bounds of the errors of positions, log-scales, rotations (degrees),
+/// opacities, colours and harmonics; a bound of 0 means no error.
+type Golden = (&'static str, SplatFileKind, Option<SpzAxes>, [f64; 6]);
 
 #[test]
-fn a_packed_ply_of_another_program_is_read_within_its_steps() {
-    let worst = errors("transform.compressed.ply", SplatFileKind::PackedPly);
-    // Half steps: 16 units in 10 bits, 7 in 10, 1/255, 1/32.
-    assert!(worst.position < 0.5 * 16.0 / 1023.0 && worst.log_scale < 0.5 * 7.0 / 1023.0);
-    assert!(worst.opacity < 0.51 / 255.0 && worst.sh < 1.01 / 64.0, "{worst:?}");
-    assert!(worst.rotation_degrees < 0.28 && worst.color < 0.002, "{worst:?}");
-}
-
-#[test]
-fn a_splat_of_another_program_is_read_within_its_steps() {
-    let worst = errors("transform.splat", SplatFileKind::Splat);
-    assert!(worst.position == 0.0 && worst.log_scale < 1e-6, "{worst:?}");
-    // The program truncates bytes: a whole step.
-    assert!(worst.opacity < 1.01 / 255.0 && worst.color < 1.01 / 255.0, "{worst:?}");
-    assert!(worst.rotation_degrees < 2.0, "{worst:?}");
-}
-
-#[test]
-fn spz_files_of_other_programs_are_read_within_their_steps() {
-    // Steps of harmonics: 1/8 and 1/16 by splat-transform, which rounds twice; 1/128 by Adobe. Version 3 of
-    // splat-transform keeps the axes of a PLY without storing them.
-    let files = [
-        ("transform.spz", Some(SpzAxes::SCENE), 0.07),
-        ("transform.2.spz", None, 0.07),
-        ("adobe.v3.spz", None, 0.004),
-        ("adobe.v4.spz", None, 0.004),
-    ];
-    for (name, axes, harmonics) in files {
-        let worst = errors_in_axes(name, SplatFileKind::Spz, axes);
-        assert!(worst.position < 1.23e-4 && worst.log_scale < 0.0313, "{name}: {worst:?}");
-        assert!(worst.opacity < 0.51 / 255.0 && worst.color < 0.0038, "{name}: {worst:?}");
-        assert!(worst.rotation_degrees < 0.28 && worst.sh < harmonics, "{name}: {worst:?}");
-    }
-}
-
-#[test]
-fn a_sog_of_another_program_is_read_within_its_steps() {
-    let worst = errors("transform.sog", SplatFileKind::Sog);
-    // The program truncates positions and rotations: a whole step each. Codebooks have 900 numbers.
-    assert!(worst.position < 1e-3 && worst.log_scale < 0.05, "{worst:?}");
-    assert!(worst.opacity < 1.01 / 255.0 && worst.rotation_degrees < 2.0, "{worst:?}");
-    // The palette has 256 rows for 300 Gaussians.
-    assert!(worst.color < 0.01 && worst.sh < 0.6, "{worst:?}");
-}
-
-#[test]
-fn a_glb_of_another_program_is_read_exactly() {
-    let worst = errors("transform.glb", SplatFileKind::Glb);
-    assert!(worst.position == 0.0 && worst.color == 0.0, "{worst:?}");
-    // Logarithms and logits of f32; rotations are unchanged.
-    assert!(worst.log_scale < 1e-6 && worst.opacity < 1e-7 && worst.sh < 1e-7, "{worst:?}");
-    assert!(worst.rotation_degrees < 1e-4, "{worst:?}");
-}
-
-#[test]
-fn ksplat_files_of_another_program_are_read_within_their_steps() {
-    // Steps of positions: 5 units per bucket in 16 bits; of numbers: halves; of harmonics: 3 in 8 bits.
-    let files = [
-        ("level0.ksplat", 0.0, 1e-6, 1e-4, 0.0),
+fn files_of_other_programs_are_read_within_their_steps() {
+    const LOST: f64 = f64::INFINITY;
+    // Positions of 5 units per bucket in 16 bits. Harmonics of level 2: 3 in 8 bits.
+    let level = |position, log_scale, degrees, harmonics| {
+        [position, log_scale, degrees, BYTE, BYTE, harmonics]
+    };
+    // Harmonics in steps of 1/8 and 1/16 by splat-transform, which rounds twice; of 1/128 by Adobe.
+    let spz = |harmonics| [1.23e-4, 0.0313, 0.28, HALF_BYTE, 0.0038, harmonics];
+    // 16 units in 10 bits, 7 in 10, 1/255, 1/32.
+    let packed = [8.0 / 1023.0, 3.5 / 1023.0, 0.28, HALF_BYTE, 0.002, 1.01 / 64.0];
+    let files: [Golden; 11] = [
+        ("transform.compressed.ply", SplatFileKind::PackedPly, None, packed),
+        ("transform.splat", SplatFileKind::Splat, None, [0.0, 1e-6, 2.0, BYTE, BYTE, LOST]),
+        // Version 3 of splat-transform keeps the axes of a PLY without storing them.
+        ("transform.spz", SplatFileKind::Spz, Some(SpzAxes::SCENE), spz(0.07)),
+        ("transform.2.spz", SplatFileKind::Spz, None, spz(0.07)),
+        ("adobe.v3.spz", SplatFileKind::Spz, None, spz(0.004)),
+        ("adobe.v4.spz", SplatFileKind::Spz, None, spz(0.004)),
+        // The program truncates positions and rotations. Codebooks have 900 numbers, the palette has 256 rows for 300
+        // Gaussians.
+        ("transform.sog", SplatFileKind::Sog, None, [1e-3, 0.05, 2.0, BYTE, 0.01, 0.6]),
+        // Logarithms and logits of f32; rotations are unchanged.
+        ("transform.glb", SplatFileKind::Glb, None, [0.0, 1e-6, 1e-4, 1e-7, 0.0, 1e-7]),
+        ("level0.ksplat", SplatFileKind::Ksplat, None, level(0.0, 1e-6, 1e-4, 0.0)),
         // Halves are truncated: a whole step of numbers below 1, 2^-11.
-        ("level1.ksplat", 1e-4, 1e-3, 0.1, 4.9e-4),
-        ("level2.ksplat", 1e-4, 1e-3, 0.1, 0.5 * 3.0 / 255.0 + 1e-6),
+        ("level1.ksplat", SplatFileKind::Ksplat, None, level(1e-4, 1e-3, 0.1, 4.9e-4)),
+        ("level2.ksplat", SplatFileKind::Ksplat, None, level(1e-4, 1e-3, 0.1, 1.5 / 255.0 + 1e-6)),
     ];
-    for (name, position, log_scale, degrees, harmonics) in files {
-        let worst = errors(name, SplatFileKind::Ksplat);
-        assert!(worst.position <= position && worst.log_scale < log_scale, "{name}: {worst:?}");
-        assert!(worst.rotation_degrees < degrees && worst.sh <= harmonics, "{name}: {worst:?}");
-        // The program truncates bytes: a whole step.
-        assert!(worst.opacity < 1.01 / 255.0 && worst.color < 1.01 / 255.0, "{name}: {worst:?}");
+    let scene = read(&golden("scene.ply")).unwrap().splats;
+    for (name, kind, axes, bounds) in files {
+        let found = read_with_axes(&golden(name), axes).unwrap();
+        assert_eq!((found.kind, found.splats.len(), found.dropped), (kind, 300, 0), "{name}");
+        assert_eq!(found.notes, Vec::<String>::new(), "{name}");
+        let worst = WorstErrors::between(&scene, &in_order(&scene, &found.splats));
+        let WorstErrors { position, log_scale, rotation_degrees, opacity, color, sh, .. } = worst;
+        let errors = [position, log_scale, rotation_degrees, opacity, color, sh];
+        for (error, bound) in errors.into_iter().zip(bounds) {
+            assert!(error < bound || error == 0.0, "{name}: {worst:?}");
+        }
     }
 }
 
@@ -232,9 +196,8 @@ fn huge_counts_take_no_memory() {
 #[test]
 fn truncated_and_changed_ksplat_files_do_not_panic() {
     let folder = tempfile::tempdir().unwrap();
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/golden");
     for level in 0..3 {
-        let whole = fs::read(golden.join(format!("level{level}.ksplat"))).unwrap();
+        let whole = fs::read(golden(&format!("level{level}.ksplat"))).unwrap();
         let path = folder.path().join("a.ksplat");
         for length in (0..whole.len()).step_by(97) {
             let message = read_bytes(&path, &whole[..length]).unwrap_err().to_string();
@@ -277,32 +240,25 @@ fn truncated_parts_are_errors() {
     }
 }
 
-/// Returns a gzip of an SPZ header and 200 MB of zeros.
-fn bomb() -> Vec<u8> {
+/// Returns a gzip of an SPZ header that announces this number of Gaussians, and 200 MB of zeros.
+fn bomb(count: u32) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(9));
-    let count = 200_000_000_u32 / 19;
     let header = [b"NGSP".as_slice(), &3_u32.to_le_bytes(), &count.to_le_bytes(), &[0, 12, 0, 0]];
     encoder.write_all(&header.concat()).unwrap();
     let zeros = vec![0; 1 << 20];
-    for _ in 0..200 {
-        encoder.write_all(&zeros).unwrap();
-    }
+    (0..200).for_each(|_| encoder.write_all(&zeros).unwrap());
     encoder.finish().unwrap()
 }
 
 #[test]
 fn decompression_bombs_are_not_unpacked() {
     let folder = tempfile::tempdir().unwrap();
-    let bytes = bomb();
+    let bytes = bomb(200_000_000 / 19);
     assert!(bytes.len() < 300_000);
     let message = read_bytes(&folder.path().join("a.spz"), &bytes).unwrap_err().to_string();
     assert!(message.contains("no scene"), "{message}");
-    // A header with a small count, followed by the zeros.
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(9));
-    let header = [b"NGSP".as_slice(), &3_u32.to_le_bytes(), &1_u32.to_le_bytes(), &[0, 12, 0, 0]];
-    encoder.write_all(&header.concat()).unwrap();
-    (0..200).for_each(|_| encoder.write_all(&vec![0; 1 << 20]).unwrap());
-    let read = read_bytes(&folder.path().join("b.spz"), &encoder.finish().unwrap()).unwrap();
+    // A small count, followed by the zeros.
+    let read = read_bytes(&folder.path().join("b.spz"), &bomb(1)).unwrap();
     assert!(read.splats.len() <= 1);
 }
 

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{Atlas, AtlasError, Surface, most_frequent};
 use crate::edges::UnionFind;
 use crate::mesh::{Mesh, Vec3, local_faces};
-use crate::narrow::to_u32;
+use crate::narrow::{floor_u32, to_u32};
 use crate::place::{add, corners, cross, dot, doubled_area, length, normalize, sub};
 
 /// Positions of rectangles on a picture.
@@ -639,20 +639,13 @@ pub fn for_each_texel(
 ) {
     let Some([a, b, c]) = turned_positive(corners_px) else { return };
     let sides = [EdgeSide::new(a, b), EdgeSide::new(b, c), EdgeSide::new(c, a)];
-    let range = |axis: usize, size: u32| {
-        let (low, high) = extent_along([a, b, c], axis);
-        // Centres from low to high.
-        (texel((low - 0.5).ceil(), size), texel((high - 0.5).floor() + 1.0, size))
-    };
-    let (columns, rows) = (range(0, width), range(1, height));
-    for y in rows.0..rows.1 {
-        for x in columns.0..columns.1 {
-            let centre = [f64::from(x) + 0.5, f64::from(y) + 0.5];
-            if sides.iter().all(|side| side.has_inside(centre)) {
-                visit(x, y);
-            }
+    let centres = |low: f64, high: f64| [(low - 0.5).ceil(), (high - 0.5).floor() + 1.0];
+    for_each_within([a, b, c], [width, height], centres, |x, y| {
+        let centre = [f64::from(x) + 0.5, f64::from(y) + 0.5];
+        if sides.iter().all(|side| side.has_inside(centre)) {
+            visit(x, y);
         }
-    }
+    });
 }
 
 /// Passes `visit` the texels that a triangle on a picture touches with more than a corner or a side, row by row; none
@@ -663,11 +656,6 @@ pub(crate) fn for_each_touched(
     mut visit: impl FnMut(u32, u32),
 ) {
     let Some([a, b, c]) = turned_positive(corners_px) else { return };
-    let range = |axis: usize, size: u32| {
-        let (low, high) = extent_along([a, b, c], axis);
-        (texel(low.floor(), size), texel(high.ceil(), size))
-    };
-    let (columns, rows) = (range(0, width), range(1, height));
     // The triangle's side of each line has positive areas. A texel is beside the triangle if the corner that is
     // farthest to that side is not on it.
     let reaches = |from: [f64; 2], to: [f64; 2], [x, y]: [f64; 2]| {
@@ -675,12 +663,34 @@ pub(crate) fn for_each_touched(
             [x + f64::from(u8::from(to[1] < from[1])), y + f64::from(u8::from(to[0] > from[0]))];
         doubled_area_px([from, to, far]) > 0.0
     };
-    for y in rows.0..rows.1 {
-        for x in columns.0..columns.1 {
+    for_each_within(
+        [a, b, c],
+        [width, height],
+        |low, high| [low.floor(), high.ceil()],
+        |x, y| {
             let corner = [f64::from(x), f64::from(y)];
             if reaches(a, b, corner) && reaches(b, c, corner) && reaches(c, a, corner) {
                 visit(x, y);
             }
+        },
+    );
+}
+
+/// Passes `visit` the texels between the ends that `ends` returns for the least and the largest coordinate of the
+/// corners, row by row.
+fn for_each_within(
+    corners: [[f64; 2]; 3],
+    size: [u32; 2],
+    ends: impl Fn(f64, f64) -> [f64; 2],
+    mut visit: impl FnMut(u32, u32),
+) {
+    let [columns, rows] = [0, 1].map(|axis| {
+        let [a, b, c] = corners.map(|corner| corner[axis]);
+        ends(a.min(b).min(c), a.max(b).max(c)).map(|at| floor_u32(at).min(size[axis]))
+    });
+    for y in rows[0]..rows[1] {
+        for x in columns[0]..columns[1] {
+            visit(x, y);
         }
     }
 }
@@ -693,16 +703,6 @@ fn turned_positive(corners_px: [[f64; 2]; 3]) -> Option<[[f64; 2]; 3]> {
     (doubled != 0.0 && doubled.is_finite()).then_some(turned)
 }
 
-/// Returns the least and the largest coordinate of the corners along an axis.
-fn extent_along([a, b, c]: [[f64; 2]; 3], axis: usize) -> (f64, f64) {
-    (a[axis].min(b[axis]).min(c[axis]), a[axis].max(b[axis]).max(c[axis]))
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
-fn texel(at: f64, size: u32) -> u32 {
-    (at as u32).min(size)
-}
-
 /// Returns twice the signed area in square texels; positive from x to y.
 pub(super) fn doubled_area_px([a, b, c]: [[f64; 2]; 3]) -> f64 {
     (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
@@ -711,22 +711,21 @@ pub(super) fn doubled_area_px([a, b, c]: [[f64; 2]; 3]) -> f64 {
 struct EdgeSide {
     /// Ends, the lesser first, so that both triangles at a side compute the same value.
     ends: [[f64; 2]; 2],
+    /// True for one of the two triangles at the side, to which centres on the side belong.
     is_swapped: bool,
-    /// True if centres on the side belong to the triangle. It is true for one of the two triangles at the side.
-    takes_ties: bool,
 }
 
 impl EdgeSide {
     fn new(from: [f64; 2], to: [f64; 2]) -> Self {
         let is_swapped = (to[0], to[1]) < (from[0], from[1]);
         let ends = if is_swapped { [to, from] } else { [from, to] };
-        Self { ends, is_swapped, takes_ties: is_swapped }
+        Self { ends, is_swapped }
     }
 
     #[inline]
     fn has_inside(&self, centre: [f64; 2]) -> bool {
         let doubled = doubled_area_px([self.ends[0], self.ends[1], centre]);
-        if doubled == 0.0 { self.takes_ties } else { (doubled > 0.0) != self.is_swapped }
+        if doubled == 0.0 { self.is_swapped } else { (doubled > 0.0) != self.is_swapped }
     }
 }
 

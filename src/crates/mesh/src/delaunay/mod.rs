@@ -671,29 +671,23 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_before_one_triangle_is_triangulated() {
-        let mut points: Vec<Vec3> = (0..600).map(|at| [f64::from(at), 0.0, 0.0]).collect();
-        points.extend([[300.0, 1.0, 0.0], [300.0, 0.0, 1.0]]);
-        let found = triangulated(&points, SHARED);
-        check(&points, &found);
-        assert_eq!(found.tetrahedra.len(), 599);
-    }
-
-    #[test]
-    fn two_skew_lines_make_a_tetrahedron_of_each_pair() {
-        let mut points: Vec<Vec3> = (0..100).map(|at| [f64::from(at), 0.0, 0.0]).collect();
-        points.extend((0..100).map(|at| [0.0, f64::from(at), 1.0]));
-        let found = triangulated(&points, Shares { pieces: 4, alone: 40 });
-        check(&points, &found);
-        assert_eq!(found.tetrahedra.len(), 99 * 99);
-    }
-
-    #[test]
-    fn the_largest_and_smallest_coordinates_are_triangulated() {
-        let mut points: Vec<Vec3> = random(300).iter().map(|p| p.map(|x| x * 1.4e45)).collect();
-        points.extend(random(301).iter().map(|p| p.map(|x| (1.0 + x) * 8e-37)));
-        let found = triangulated(&points, SHARED);
-        check(&points, &found);
+    fn lines_and_extreme_coordinates_are_triangulated() {
+        let line = |count: i32| (0..count).map(|at| [f64::from(at), 0.0, 0.0]);
+        let triangle = [[300.0, 1.0, 0.0], [300.0, 0.0, 1.0]];
+        let skew = (0..100).map(|at| [0.0, f64::from(at), 1.0]);
+        // The largest and the smallest coordinates.
+        let mut extreme: Vec<Vec3> = random(300).iter().map(|p| p.map(|x| x * 1.4e45)).collect();
+        extreme.extend(random(301).iter().map(|p| p.map(|x| (1.0 + x) * 8e-37)));
+        let cases: [(Vec<Vec3>, Shares, Option<usize>); 3] = [
+            (line(600).chain(triangle).collect(), SHARED, Some(599)),
+            (line(100).chain(skew).collect(), Shares { pieces: 4, alone: 40 }, Some(99 * 99)),
+            (extreme, SHARED, None),
+        ];
+        for (points, shares, tetrahedra) in cases {
+            let found = triangulated(&points, shares);
+            check(&points, &found);
+            assert!(tetrahedra.is_none_or(|count| found.tetrahedra.len() == count));
+        }
     }
 
     #[test]
@@ -755,25 +749,22 @@ mod tests {
     }
 
     #[test]
-    fn points_in_one_plane_are_refused() {
+    fn unfit_points_are_refused() {
         let plane: Vec<Vec3> = random(100).iter().map(|&[x, y, _]| [x, y, 0.25]).collect();
-        let refused = |points: &[Vec3]| delaunay(points, Want::Tetrahedra).unwrap_err();
-        assert_eq!(refused(&plane), DelaunayError::Flat { distinct: 100 });
-        assert_eq!(refused(&[[1.0; 3]; 9]), DelaunayError::Flat { distinct: 1 });
-        assert_eq!(refused(&[]), DelaunayError::Flat { distinct: 0 });
         let line: Vec<Vec3> = (0..50).map(|at| [f64::from(at); 3]).collect();
-        assert_eq!(refused(&line), DelaunayError::Flat { distinct: 50 });
-    }
-
-    #[test]
-    fn points_that_are_not_finite_are_named() {
+        let refused = |points: &[Vec3]| delaunay(points, Want::Tetrahedra).unwrap_err();
+        let flat: [(&[Vec3], usize); 4] =
+            [(&plane, 100), (&[[1.0; 3]; 9], 1), (&[], 0), (&line, 50)];
+        for (points, distinct) in flat {
+            assert_eq!(refused(points), DelaunayError::Flat { distinct });
+        }
         let mut points = random(10);
-        points[7][1] = f64::INFINITY;
-        let refused = delaunay(&points, Want::Tetrahedra).unwrap_err();
-        assert_eq!(refused, DelaunayError::UnfitPoint { index: 7, point: points[7] });
-        assert!(refused.to_string().contains("point 7"), "{refused}");
-        points[7][1] = -2e45;
-        assert!(delaunay(&points, Want::Tetrahedra).is_err());
+        for coordinate in [f64::INFINITY, -2e45] {
+            points[7][1] = coordinate;
+            let error = refused(&points);
+            assert_eq!(error, DelaunayError::UnfitPoint { index: 7, point: points[7] });
+            assert!(error.to_string().contains("point 7"), "{error}");
+        }
     }
 
     proptest! {

@@ -8,9 +8,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use bytemuck::AnyBitPattern;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{MeshFileError, Picture, check_atlas};
+use self::component::{FLOAT, UNSIGNED_BYTE, UNSIGNED_INT, UNSIGNED_SHORT};
+use super::{ByteCursor, MeshFileError, Picture, Truncated, check_atlas};
 use crate::atlas::Atlas;
 use crate::mesh::{Mesh, check_mesh};
 use crate::narrow::{to_f32, to_f32s, to_f64s};
@@ -45,54 +46,40 @@ pub enum GlbFault {
     Version(u32),
     #[error("does not begin with a chunk of JSON")]
     NoJson,
-    #[error("is truncated: {part} needs {needed} bytes, but there are {found}")]
-    Truncated { part: &'static str, needed: u64, found: u64 },
+    #[error(transparent)]
+    Truncated(#[from] Truncated),
 }
 
 impl<'a> GlbChunks<'a> {
     /// Finds the chunks of a whole file.
     pub fn of(bytes: &'a [u8]) -> Result<Self, GlbFault> {
         let head = "the header of GLB";
-        let mut rest = bytes;
-        if take(&mut rest, head, 4)? != GLB_MAGIC {
+        let mut cursor = ByteCursor::new(bytes);
+        if cursor.take(head, 4)? != GLB_MAGIC {
             return Err(GlbFault::NotGlb);
         }
-        let (version, total) = (take_u32(&mut rest, head)?, take_u32(&mut rest, head)?);
+        let (version, total) = (cursor.u32(head)?, cursor.u32(head)?);
         if version != VERSION {
             return Err(GlbFault::Version(version));
         }
         let (needed, found) = (u64::from(total), bytes.len() as u64);
         if needed > found {
-            return Err(GlbFault::Truncated { part: "the file", needed, found });
+            return Err(Truncated { part: "the file", needed, found }.into());
         }
-        let length = take_u32(&mut rest, head)? as usize;
-        if take(&mut rest, head, 4)? != JSON_CHUNK {
+        let length = cursor.u32(head)? as usize;
+        if cursor.take(head, 4)? != JSON_CHUNK {
             return Err(GlbFault::NoJson);
         }
-        let json = take(&mut rest, "its JSON", length)?;
+        let json = cursor.take("its JSON", length)?;
         let mut binary: &[u8] = &[];
-        if !rest.is_empty() {
+        if cursor.left() > 0 {
             let part = "its binary chunk";
-            let length = take_u32(&mut rest, part)? as usize;
-            take(&mut rest, part, 4)?;
-            binary = take(&mut rest, part, length)?;
+            let length = cursor.u32(part)? as usize;
+            cursor.take(part, 4)?;
+            binary = cursor.take(part, length)?;
         }
         Ok(Self { json, binary })
     }
-}
-
-fn take<'a>(rest: &mut &'a [u8], part: &'static str, count: usize) -> Result<&'a [u8], GlbFault> {
-    let Some((taken, after)) = rest.split_at_checked(count) else {
-        let (needed, found) = (count as u64, rest.len() as u64);
-        return Err(GlbFault::Truncated { part, needed, found });
-    };
-    *rest = after;
-    Ok(taken)
-}
-
-fn take_u32(rest: &mut &[u8], part: &'static str) -> Result<u32, GlbFault> {
-    let bytes = take(rest, part, 4)?;
-    Ok(bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)))
 }
 
 /// Returns the JSON chunk of a document, padded.
@@ -122,14 +109,111 @@ pub fn write_chunks(out: &mut dyn Write, json: &[u8], binary: u64) -> io::Result
     out.write_all(BINARY_CHUNK)
 }
 
-/// Numbers of the format's types, uses, filters and wrapping (OpenGL's).
-const UNSIGNED_SHORT: u32 = 5123;
-const UNSIGNED_INT: u32 = 5125;
-const FLOAT: u32 = 5126;
+/// Numbers of the types of components (OpenGL's).
+#[expect(missing_docs, reason = "the names are OpenGL's")]
+pub mod component {
+    pub const BYTE: u32 = 5120;
+    pub const UNSIGNED_BYTE: u32 = 5121;
+    pub const SHORT: u32 = 5122;
+    pub const UNSIGNED_SHORT: u32 = 5123;
+    pub const UNSIGNED_INT: u32 = 5125;
+    pub const FLOAT: u32 = 5126;
+}
+
+/// Numbers of uses, filters and wrapping (OpenGL's).
 const VERTEX_BUFFER: u32 = 34_962;
 const INDEX_BUFFER: u32 = 34_963;
 const LINEAR: u32 = 9729;
 const CLAMP: u32 = 33_071;
+
+/// Types of the rows of accessors by their count of numbers.
+pub const GLTF_KINDS: [&str; 5] = ["", "SCALAR", "VEC2", "VEC3", "VEC4"];
+
+/// Number of rows that are encoded together.
+const ROWS_AT_ONCE: usize = 1 << 14;
+
+/// An attribute of the vertices of a GLB.
+pub struct GlbAttribute<'a> {
+    name: String,
+    component: u32,
+    kind: &'static str,
+    row_bytes: usize,
+    /// Appends the bytes of a row.
+    put: Box<dyn Fn(usize, &mut Vec<u8>) + 'a>,
+}
+
+impl<'a> GlbAttribute<'a> {
+    /// Returns an attribute of `N` floats a row.
+    pub fn floats<const N: usize>(name: &str, row: impl Fn(usize) -> [f32; N] + 'a) -> Self {
+        let put = move |at: usize, to: &mut Vec<u8>| {
+            to.extend(row(at).iter().flat_map(|x| x.to_le_bytes()));
+        };
+        let (name, kind, put) = (name.to_owned(), GLTF_KINDS[N], Box::new(put));
+        Self { name, component: FLOAT, kind, row_bytes: 4 * N, put }
+    }
+
+    /// Returns colours of four normalised channels: of a byte each if `N` is 4, of two bytes each if it is 8.
+    pub fn colors<const N: usize>(row: impl Fn(usize) -> [u8; N] + 'a) -> Self {
+        let component = if N == 4 { UNSIGNED_BYTE } else { UNSIGNED_SHORT };
+        let put = Box::new(move |at: usize, to: &mut Vec<u8>| to.extend(row(at)));
+        Self { name: "COLOR_0".to_owned(), component, kind: GLTF_KINDS[4], row_bytes: N, put }
+    }
+}
+
+/// The vertices of a GLB.
+pub struct GlbVertices<'a> {
+    /// Number of vertices.
+    pub rows: usize,
+    /// Attributes in the order of the file.
+    pub attributes: Vec<GlbAttribute<'a>>,
+}
+
+impl GlbVertices<'_> {
+    /// Returns the bytes of all attributes.
+    pub fn bytes(&self) -> u64 {
+        let row_bytes: usize = self.attributes.iter().map(|attribute| attribute.row_bytes).sum();
+        row_bytes as u64 * self.rows as u64
+    }
+
+    /// Returns a buffer view and an accessor of each attribute, of equal index, and the index by name; nothing without
+    /// vertices. `bounds` is the box of the positions.
+    pub fn describe(&self, bounds: &Bounds) -> (Vec<Value>, Vec<Value>, Map<String, Value>) {
+        let (mut views, mut accessors, mut names) = (Vec::new(), Vec::new(), Map::new());
+        let mut start = 0;
+        for (index, attribute) in self.attributes.iter().enumerate().filter(|_| self.rows > 0) {
+            let bytes = attribute.row_bytes * self.rows;
+            views.push(json!({"buffer": 0, "byteOffset": start, "byteLength": bytes,
+                "target": VERTEX_BUFFER}));
+            start += bytes;
+            let mut accessor = json!({"bufferView": index, "componentType": attribute.component,
+                "count": self.rows, "type": attribute.kind});
+            if attribute.component != FLOAT {
+                accessor["normalized"] = json!(true);
+            }
+            if attribute.name == "POSITION" {
+                accessor["min"] = json!(to_f32s(bounds.low));
+                accessor["max"] = json!(to_f32s(bounds.high));
+            }
+            accessors.push(accessor);
+            names.insert(attribute.name.clone(), json!(index));
+        }
+        (views, accessors, names)
+    }
+
+    /// Writes all rows of each attribute, one attribute after another.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for attribute in &self.attributes {
+            for start in (0..self.rows).step_by(ROWS_AT_ONCE) {
+                bytes.clear();
+                let rows = start..self.rows.min(start + ROWS_AT_ONCE);
+                rows.for_each(|row| (attribute.put)(row, &mut bytes));
+                out.write_all(&bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// A mesh laid out as GLB, its bytes counted before any is written.
 #[derive(Debug)]
@@ -137,7 +221,8 @@ pub struct Glb<'a> {
     mesh: &'a Mesh,
     texture: Option<Texture<'a>>,
     json: Vec<u8>,
-    layout: GlbLayout,
+    /// Bytes of the binary chunk.
+    binary: u64,
 }
 
 /// A texture, and the vertices of its seams: pairs of vertex and place on the atlas.
@@ -147,24 +232,6 @@ struct Texture<'a> {
     png: &'a [u8],
     corners: Vec<[u32; 2]>,
     faces: Vec<[u32; 3]>,
-}
-
-/// Bytes of the parts of the binary chunk, each padded to 4.
-#[derive(Clone, Copy, Debug, Default)]
-struct GlbLayout {
-    vertices: u64,
-    places: u64,
-    normals: u64,
-    colors: u64,
-    uvs: u64,
-    faces: u64,
-    picture: u64,
-}
-
-impl GlbLayout {
-    fn bytes(&self) -> u64 {
-        self.places + self.normals + self.colors + self.uvs + self.faces + self.picture
-    }
 }
 
 impl<'a> Glb<'a> {
@@ -179,18 +246,12 @@ impl<'a> Glb<'a> {
     ) -> Result<Self, MeshFileError> {
         check_mesh(mesh)?;
         let texture = texture.map(|(atlas, png)| Texture::new(mesh, atlas, png)).transpose()?;
-        let vertices = texture.as_ref().map_or(mesh.vertices.len(), |t| t.corners.len()) as u64;
-        let layout = GlbLayout {
-            vertices,
-            places: 12 * vertices,
-            normals: if mesh.normals.is_empty() { 0 } else { 12 * vertices },
-            colors: if mesh.colors.is_empty() || texture.is_some() { 0 } else { 8 * vertices },
-            uvs: if texture.is_some() { 8 * vertices } else { 0 },
-            faces: 12 * mesh.faces.len() as u64,
-            picture: texture.as_ref().map_or(0, |t| padded(t.png.len() as u64)),
-        };
-        let json = json_chunk(&describe(mesh, texture.as_ref(), &layout));
-        let glb = Self { mesh, texture, json, layout };
+        let vertices = vertices_of(mesh, texture.as_ref());
+        let picture = texture.as_ref().map_or(0, |texture| padded(texture.png.len() as u64));
+        let binary = vertices.bytes() + face_bytes(mesh) + picture;
+        let json = json_chunk(&describe(mesh, texture.as_ref(), &vertices, binary));
+        drop(vertices);
+        let glb = Self { mesh, texture, json, binary };
         let needed = glb.bytes();
         if needed > MOST_GLB_BYTES {
             return Err(MeshFileError::TooLarge { needed, limit: MOST_GLB_BYTES });
@@ -200,18 +261,13 @@ impl<'a> Glb<'a> {
 
     /// Returns the bytes of the file.
     pub fn bytes(&self) -> u64 {
-        glb_bytes(&self.json, self.layout.bytes())
+        glb_bytes(&self.json, self.binary)
     }
 
     /// Writes the file. `out` should be buffered.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_chunks(out, &self.json, self.layout.bytes())?;
-        self.write_rows(out, &self.mesh.vertices)?;
-        self.write_rows(out, &self.mesh.normals)?;
-        match &self.texture {
-            None => self.write_colors(out)?,
-            Some(texture) => texture.write_uvs(out)?,
-        }
+        write_chunks(out, &self.json, self.binary)?;
+        vertices_of(self.mesh, self.texture.as_ref()).write(out)?;
         let faces = self.texture.as_ref().map_or(&self.mesh.faces, |texture| &texture.faces);
         for vertex in faces.iter().flatten() {
             out.write_all(&vertex.to_le_bytes())?;
@@ -220,28 +276,6 @@ impl<'a> Glb<'a> {
             out.write_all(texture.png)?;
             let missing = padded(texture.png.len() as u64) - texture.png.len() as u64;
             out.write_all(&[0; 3][..usize::try_from(missing).unwrap_or(0)])?;
-        }
-        Ok(())
-    }
-
-    /// Writes places or normals, once per vertex of the file.
-    fn write_rows(&self, out: &mut dyn Write, rows: &[[f32; 3]]) -> io::Result<()> {
-        let mut write = |row: &[f32; 3]| write_floats(out, row);
-        match &self.texture {
-            None => rows.iter().try_for_each(write),
-            Some(_) if rows.is_empty() => Ok(()),
-            Some(texture) => {
-                texture.corners.iter().try_for_each(|corner| write(&rows[corner[0] as usize]))
-            }
-        }
-    }
-
-    fn write_colors(&self, out: &mut dyn Write) -> io::Result<()> {
-        for color in &self.mesh.colors {
-            for channel in color {
-                out.write_all(&linear(*channel).to_le_bytes())?;
-            }
-            out.write_all(&u16::MAX.to_le_bytes())?;
         }
         Ok(())
     }
@@ -263,51 +297,46 @@ impl<'a> Texture<'a> {
         let faces = names.chunks_exact(3).map(|names| [names[0], names[1], names[2]]).collect();
         Ok(Self { atlas, png, corners, faces })
     }
-
-    /// Writes texture coordinates; v runs down in glTF as in the atlas.
-    fn write_uvs(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.corners
-            .iter()
-            .try_for_each(|corner| write_floats(out, &self.atlas.uv(corner[1] as usize)))
-    }
 }
 
-fn describe(mesh: &Mesh, texture: Option<&Texture<'_>>, layout: &GlbLayout) -> Value {
-    let mut views = Vec::new();
-    let mut accessors = Vec::new();
-    let mut attributes = serde_json::Map::new();
-    let mut start = 0;
-    let mut view = |bytes: u64, target: u32| {
-        views
-            .push(json!({"buffer": 0, "byteOffset": start, "byteLength": bytes, "target": target}));
-        start += bytes;
-        views.len() - 1
-    };
+fn face_bytes(mesh: &Mesh) -> u64 {
+    12 * mesh.faces.len() as u64
+}
+
+/// Returns the vertices of the file; with a texture, one of each pair of vertex and place on the atlas.
+fn vertices_of<'a>(mesh: &'a Mesh, texture: Option<&'a Texture<'_>>) -> GlbVertices<'a> {
+    let rows = texture.map_or(mesh.vertices.len(), |texture| texture.corners.len());
+    let vertex = move |row: usize| texture.map_or(row, |texture| texture.corners[row][0] as usize);
+    let place = move |row| mesh.vertices[vertex(row)];
+    let mut attributes = vec![GlbAttribute::floats("POSITION", place)];
+    if !mesh.normals.is_empty() {
+        attributes.push(GlbAttribute::floats("NORMAL", move |row| mesh.normals[vertex(row)]));
+    }
+    if let Some(texture) = texture {
+        // v runs down in glTF as in the atlas.
+        let uv = move |row: usize| texture.atlas.uv(texture.corners[row][1] as usize);
+        attributes.push(GlbAttribute::floats("TEXCOORD_0", uv));
+    } else if !mesh.colors.is_empty() {
+        attributes.push(GlbAttribute::colors(move |row| {
+            let [r, g, b] = mesh.colors[row].map(linear);
+            bytemuck::cast::<_, [u8; 8]>([r, g, b, u16::MAX].map(u16::to_le_bytes))
+        }));
+    }
+    GlbVertices { rows, attributes }
+}
+
+fn describe(
+    mesh: &Mesh,
+    texture: Option<&Texture<'_>>,
+    vertices: &GlbVertices<'_>,
+    binary: u64,
+) -> Value {
     // A textured mesh is written without unused vertices.
     let bounds = match texture {
         None => Bounds::of(mesh.vertices.iter().map(|&v| to_f64s(v))),
         Some(_) => Bounds::of_faces(mesh),
     };
-    let kinds = [
-        ("POSITION", layout.places, FLOAT, "VEC3"),
-        ("NORMAL", layout.normals, FLOAT, "VEC3"),
-        ("COLOR_0", layout.colors, UNSIGNED_SHORT, "VEC4"),
-        ("TEXCOORD_0", layout.uvs, FLOAT, "VEC2"),
-    ];
-    for (name, bytes, component, kind) in kinds.into_iter().filter(|kind| kind.1 > 0) {
-        let mut accessor = json!({"bufferView": view(bytes, VERTEX_BUFFER), "componentType": component,
-            "count": layout.vertices, "type": kind});
-        match name {
-            "POSITION" => {
-                accessor["min"] = json!(to_f32s(bounds.low));
-                accessor["max"] = json!(to_f32s(bounds.high));
-            }
-            "COLOR_0" => accessor["normalized"] = json!(true),
-            _ => {}
-        }
-        attributes.insert(name.to_owned(), json!(accessors.len()));
-        accessors.push(accessor);
-    }
+    let (mut views, mut accessors, attributes) = vertices.describe(&bounds);
     let mut described = json!({
         "asset": {"version": "2.0", "generator": "splat"},
         "extensionsUsed": ["KHR_materials_unlit"],
@@ -319,16 +348,20 @@ fn describe(mesh: &Mesh, texture: Option<&Texture<'_>>, layout: &GlbLayout) -> V
             "extensions": {"KHR_materials_unlit": {}},
             "doubleSided": true,
         }],
-        "buffers": [{"byteLength": layout.bytes()}],
+        "buffers": [{"byteLength": binary}],
     });
     let mut primitive = json!({"attributes": attributes, "material": 0});
-    if layout.faces > 0 {
-        accessors.push(json!({"bufferView": view(layout.faces, INDEX_BUFFER),
-            "componentType": UNSIGNED_INT, "count": layout.faces / 4, "type": "SCALAR"}));
+    let (start, bytes) = (vertices.bytes(), face_bytes(mesh));
+    if bytes > 0 {
+        accessors.push(json!({"bufferView": views.len(), "componentType": UNSIGNED_INT,
+            "count": bytes / 4, "type": "SCALAR"}));
         primitive["indices"] = json!(accessors.len() - 1);
+        views.push(json!({"buffer": 0, "byteOffset": start, "byteLength": bytes,
+            "target": INDEX_BUFFER}));
     }
     if let Some(texture) = texture {
-        views.push(json!({"buffer": 0, "byteOffset": start, "byteLength": texture.png.len()}));
+        let length = texture.png.len();
+        views.push(json!({"buffer": 0, "byteOffset": start + bytes, "byteLength": length}));
         described["images"] = json!([{"bufferView": views.len() - 1, "mimeType": "image/png"}]);
         described["samplers"] =
             json!([{"magFilter": LINEAR, "minFilter": LINEAR, "wrapS": CLAMP, "wrapT": CLAMP}]);
@@ -339,10 +372,6 @@ fn describe(mesh: &Mesh, texture: Option<&Texture<'_>>, layout: &GlbLayout) -> V
     described["accessors"] = json!(accessors);
     described["bufferViews"] = json!(views);
     described
-}
-
-fn write_floats(out: &mut dyn Write, floats: &[f32]) -> io::Result<()> {
-    floats.iter().try_for_each(|float| out.write_all(&float.to_le_bytes()))
 }
 
 fn padded(bytes: u64) -> u64 {
@@ -500,7 +529,7 @@ mod tests {
 
     use super::*;
     use crate::atlas::{AtlasOptions, Layout, make_atlas};
-    use crate::known_meshes::{cube, mesh_of, sphere};
+    use crate::known_meshes::{corner_places, cube, mesh_of, sphere};
 
     /// Returns the JSON and the binary chunk of a file, and checks their lengths.
     fn parts(file: &[u8]) -> (Value, &[u8]) {
@@ -590,10 +619,6 @@ mod tests {
         bytes
     }
 
-    fn places(mesh: &Mesh) -> Vec<[f32; 3]> {
-        mesh.faces.iter().flatten().map(|&vertex| mesh.vertices[vertex as usize]).collect()
-    }
-
     #[test]
     fn meshes_are_read_as_they_were_written() {
         let mut mesh = sphere(1.0, 2);
@@ -609,7 +634,7 @@ mod tests {
         picture.texels[5] = [200, 100, 0];
         let png = picture.png().unwrap();
         let textured = parse_glb(&written(&mesh, Some((&atlas, &png)))).unwrap();
-        assert_eq!(places(&textured.mesh), places(&mesh));
+        assert_eq!(corner_places(&textured.mesh), corner_places(&mesh));
         let texture = textured.texture.unwrap();
         assert_eq!(texture.picture, picture);
         for (&found, &face) in texture.atlas.faces.iter().zip(&atlas.faces) {

@@ -15,8 +15,8 @@ use crate::atlas::Atlas;
 use crate::mesh::{Mesh, MeshError, check_mesh};
 
 pub use glb::{
-    GLB_MAGIC, Glb, GlbChunks, GlbFault, MOST_GLB_BYTES, MeshPicture, PaintedMesh, glb_bytes,
-    json_chunk, read_glb, write_chunks,
+    GLB_MAGIC, GLTF_KINDS, Glb, GlbAttribute, GlbChunks, GlbFault, GlbVertices, MOST_GLB_BYTES,
+    MeshPicture, PaintedMesh, component, glb_bytes, json_chunk, read_glb, write_chunks,
 };
 pub use obj::{ObjTexture, read_obj, write_mtl, write_obj};
 pub use ply::{parse_ply, read_ply, write_ply};
@@ -102,6 +102,64 @@ impl MeshFileError {
         Self::Line { path: path.to_owned(), line, found }
     }
 }
+
+/// Fault of bytes that end too early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is truncated: {part} needs {needed} bytes, but there are {found}")]
+#[expect(missing_docs, reason = "the message names the fields")]
+pub struct Truncated {
+    pub part: &'static str,
+    pub needed: u64,
+    pub found: u64,
+}
+
+/// Remaining bytes of an input of little-endian numbers; errors name the part that is read.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteCursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> ByteCursor<'a> {
+    /// Starts at the first byte.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Returns the number of remaining bytes.
+    pub const fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// Takes the next `count` bytes.
+    pub fn take(&mut self, part: &'static str, count: usize) -> Result<&'a [u8], Truncated> {
+        let (needed, found) = (count as u64, self.rest.len() as u64);
+        let (taken, rest) =
+            self.rest.split_at_checked(count).ok_or(Truncated { part, needed, found })?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, part: &'static str) -> Result<[u8; N], Truncated> {
+        let taken = self.take(part, N)?;
+        Ok(taken.first_chunk().copied().unwrap_or([0; N]))
+    }
+
+    /// Takes a byte.
+    pub fn u8(&mut self, part: &'static str) -> Result<u8, Truncated> {
+        self.array(part).map(u8::from_le_bytes)
+    }
+
+    /// Takes a number of four bytes.
+    pub fn u32(&mut self, part: &'static str) -> Result<u32, Truncated> {
+        self.array(part).map(u32::from_le_bytes)
+    }
+
+    /// Takes a number of eight bytes.
+    pub fn u64(&mut self, part: &'static str) -> Result<u64, Truncated> {
+        self.array(part).map(u64::from_le_bytes)
+    }
+}
+
 /// A picture of 8-bit sRGB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {

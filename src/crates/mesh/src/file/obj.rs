@@ -148,7 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::known_meshes::cube;
+    use crate::known_meshes::{corner_places, cube};
 
     fn parse(text: &str) -> Result<Mesh, MeshFileError> {
         parse_obj(Path::new("a.obj"), &mut text.as_bytes())
@@ -195,10 +195,6 @@ mod tests {
     fn places_of(mesh: &tobj::Mesh) -> Vec<[f32; 3]> {
         let place = |&i: &u32| *mesh.positions[3 * i as usize..].first_chunk().unwrap();
         mesh.indices.iter().map(place).collect()
-    }
-
-    fn corner_places(mesh: &Mesh) -> Vec<[f32; 3]> {
-        mesh.faces.iter().flatten().map(|&vertex| mesh.vertices[vertex as usize]).collect()
     }
 
     #[test]

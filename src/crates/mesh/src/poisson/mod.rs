@@ -6,13 +6,14 @@
 //! the points, each starting from the coarser one. Inside the modules, levels count the cells of the domain, which is
 //! twice as wide.
 
-mod operator;
-mod pyramid;
+mod equations;
 
 use std::collections::HashMap;
 
-use operator::{Band, Operator, Screen, cube_span, is_set, within_cube};
-use pyramid::{COARSEST, NodeField, Pyramid, Reader, Solved, SortedPoints, WIDER};
+use equations::{
+    Band, COARSEST, NodeField, Operator, Pyramid, Reader, Screen, Solved, SortedPoints, WIDER,
+    cube_span, fill_others, within_cube,
+};
 use rayon::prelude::*;
 
 use crate::bricks::{self, BLOCK_NODES, BRICK_NODES, Block, Bricks, SIDE, block_index};
@@ -23,8 +24,7 @@ use crate::points::{OrientedPoints, PointsError, same_lengths};
 use crate::{Stopped, Watch};
 
 pub use crate::cubes::Cube;
-pub use operator::LevelReport;
-pub use pyramid::{DEEPEST, SHALLOWEST};
+pub use equations::{DEEPEST, LevelReport, SHALLOWEST};
 
 /// Least number of points of a surface.
 pub const FEWEST_POINTS: usize = 1000;
@@ -105,8 +105,8 @@ pub fn reconstruct(
     watch.tell("points", 0.0)?;
     let points = SortedPoints::new(points, domain);
     let level = level_of(settings.depth, &points)?;
-    let density = Density::new(&points, level - DENSITY_ABOVE);
-    let areas = density.areas(&points);
+    let density = density_of(&points, level - DENSITY_ABOVE);
+    let areas = areas_of(&points, &density);
     watch.tell("points", 1.0)?;
 
     let (pyramid, finest, levels) = solve(&points, &areas, level, settings, watch)?;
@@ -121,7 +121,7 @@ pub fn reconstruct(
         return Err(PoissonError::NoSurface { points: points.len() });
     }
     let units: Vec<Vec3> = mesh.vertices.par_iter().map(|&vertex| domain.unit(vertex)).collect();
-    let densities = density.points_a_cell(&units, level);
+    let densities = points_a_cell(&density, &units, level);
     watch.tell("colours", 0.0)?;
     mesh.colors = colors_at(&points, &areas, &units, level - 1);
     watch.tell("colours", 1.0)?;
@@ -170,13 +170,13 @@ fn solve(
         return Err(PoissonError::TooManyBricks { depth, bricks, granted, fits });
     }
     watch.tell("equations", 0.0)?;
-    let mut b = operator::finest(points, areas, &band, finest);
+    let mut b = equations::finest(points, areas, &band, finest);
     // From the finest level to the coarsest, because each right side is computed from the finer one.
     let mut levels = Vec::new();
     for level in (COARSEST..finest).rev() {
         watch.check()?;
         let coarse = band_of(points, level);
-        let coarse_b = operator::restricted(&coarse, &band.bricks, &b);
+        let coarse_b = equations::restricted(&coarse, &band.bricks, &b);
         levels.push((
             level + 1,
             std::mem::replace(&mut band, coarse),
@@ -267,15 +267,14 @@ fn colors_at(points: &SortedPoints, areas: &[f32], units: &[Vec3], finest: u32) 
             let [r, g, b] = points.points.colors[row].map(f64::from);
             [area * r, area * g, area * b, area]
         });
-        colors.par_chunks_mut(POINTS_A_PART).zip(units.par_chunks(POINTS_A_PART)).for_each(
-            |(colors, units)| {
-                let mut reader = field.reader();
-                for (color, &unit) in colors.iter_mut().zip(units) {
-                    if color.is_none() {
-                        let [r, g, b, area] = reader.at(unit);
-                        *color = (area > MIN_AREA)
-                            .then(|| to_f32s([r, g, b].map(|c| (c / area).clamp(0.0, 1.0))));
-                    }
+        let places = colors.par_iter_mut().zip(units).with_min_len(POINTS_A_PART);
+        places.for_each_init(
+            || field.reader(),
+            |reader, (color, &unit)| {
+                if color.is_none() {
+                    let [r, g, b, area] = reader.at(unit);
+                    *color = (area > MIN_AREA)
+                        .then(|| to_f32s([r, g, b].map(|c| (c / area).clamp(0.0, 1.0))));
                 }
             },
         );
@@ -296,49 +295,31 @@ const ACROSS: f64 = 2.0 / 3.0;
 /// Points of a part of a parallel loop over points.
 const POINTS_A_PART: usize = 4096;
 
-struct Density {
-    field: NodeField<1>,
+/// Counts the points at the nodes of a level.
+fn density_of(points: &SortedPoints, level: u32) -> NodeField<1> {
+    NodeField::of_points(points, level, |_| [1.0])
 }
 
-impl Density {
-    /// Counts the points at the nodes of a level.
-    fn new(points: &SortedPoints, level: u32) -> Self {
-        Self { field: NodeField::of_points(points, level, |_| [1.0]) }
-    }
+/// Returns the area of each point, in units of the cube's face: 1 / rho.
+fn areas_of(points: &SortedPoints, density: &NodeField<1>) -> Vec<f32> {
+    let cells_a_face = 4.0_f64.powi(density.level().cast_signed());
+    let places = points.points.places.par_iter().with_min_len(POINTS_A_PART);
+    let area = |reader: &mut Reader<'_, 1>, &place: &[f32; 3]| {
+        let [density] = reader.at(points.cube.unit(place));
+        to_f32(ACROSS / (density * cells_a_face))
+    };
+    places.map_init(|| density.reader(), area).collect()
+}
 
-    /// Returns the area of each point, in units of the cube's face: 1 / rho.
-    fn areas(&self, points: &SortedPoints) -> Vec<f32> {
-        let cells_a_face = 4.0_f64.powi(self.field.level().cast_signed());
-        let mut areas = vec![0.0; points.len()];
-        areas
-            .par_chunks_mut(POINTS_A_PART)
-            .zip(points.points.places.par_chunks(POINTS_A_PART))
-            .for_each(|(areas, places)| {
-                let mut reader = self.field.reader();
-                for (area, &place) in areas.iter_mut().zip(places) {
-                    let [density] = reader.at(points.cube.unit(place));
-                    *area = to_f32(ACROSS / (density * cells_a_face));
-                }
-            });
-        areas
-    }
-
-    /// Returns the points per cell of level `depth` that the surface crosses squarely: rho h², at places in units of
-    /// the cube.
-    fn points_a_cell(&self, units: &[[f64; 3]], depth: u32) -> Vec<f32> {
-        let smaller = 4.0_f64.powi(self.field.level().cast_signed() - depth.cast_signed());
-        let mut found = vec![0.0; units.len()];
-        found.par_chunks_mut(POINTS_A_PART).zip(units.par_chunks(POINTS_A_PART)).for_each(
-            |(found, units)| {
-                let mut reader = self.field.reader();
-                for (found, &unit) in found.iter_mut().zip(units) {
-                    let [density] = reader.at(unit);
-                    *found = to_f32(density / ACROSS * smaller);
-                }
-            },
-        );
-        found
-    }
+/// Returns the points per cell of level `depth` that the surface crosses squarely: rho h², at places in units of the
+/// cube.
+fn points_a_cell(density: &NodeField<1>, units: &[Vec3], depth: u32) -> Vec<f32> {
+    let smaller = 4.0_f64.powi(density.level().cast_signed() - depth.cast_signed());
+    let found = |reader: &mut Reader<'_, 1>, &unit: &Vec3| {
+        let [density] = reader.at(unit);
+        to_f32(density / ACROSS * smaller)
+    };
+    units.par_iter().with_min_len(POINTS_A_PART).map_init(|| density.reader(), found).collect()
 }
 
 /// Density below which vertices are dropped.
@@ -594,9 +575,7 @@ impl GrowingBricks<'_> {
 
 /// Makes the values of a brick's nodes outside the surface's cube NaN.
 fn hide_outside(place: [u32; 3], level: u32, values: &mut [f32]) {
-    let within = within_cube(place, level);
-    let outside = values.iter_mut().enumerate().filter(|(node, _)| !is_set(&within, *node));
-    outside.for_each(|(_, value)| *value = f32::NAN);
+    fill_others(&within_cube(place, level), values, f32::NAN);
 }
 
 #[cfg(test)]
@@ -604,6 +583,7 @@ mod tests {
     use std::f64::consts::PI;
     use std::sync::atomic::AtomicBool;
 
+    use super::equations::is_set;
     use super::*;
     use crate::known_meshes::{
         TORUS_VOLUME, bad_edges, on_threads, sphere_points, torus_distance, torus_points,
@@ -875,8 +855,8 @@ mod tests {
         let points = sorted(&torus_points(3000, [0.01, 0.3]));
         let areas: Vec<f32> = (0..points.len()).map(|row| 1e-4 * (1 + row % 5) as f32).collect();
         let (fine, coarse) = (Band::near(&points, COARSEST + 1), Band::dense(&points, COARSEST));
-        let fine_b = operator::finest(&points, &areas, &fine, COARSEST + 1);
-        let b = operator::restricted(&coarse, &fine.bricks, &fine_b);
+        let fine_b = equations::finest(&points, &areas, &fine, COARSEST + 1);
+        let b = equations::restricted(&coarse, &fine.bricks, &fine_b);
         // The integral of grad phi · V over all space against V's moments: summed with the values of a linear function
         // of the fine nodes, both levels give the same integral of its gradient times V.
         let moment = |bricks: &Bricks, b: &[f32], scale: f64| -> [f64; 4] {
