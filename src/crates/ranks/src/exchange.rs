@@ -64,65 +64,39 @@ impl fmt::Display for Turn {
 
 /// An error of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ExchangeError {
-    /// A rank has ended, or its connection has.
     #[error("rank {rank} is lost: {why}; look for its own message, then start all ranks again")]
     Lost {
-        /// The rank that is gone.
         rank: u32,
         /// The sign of its end.
         why: String,
     },
-    /// A rank makes another call than this one.
     #[error(
         "rank {rank} makes {found} where this rank makes {expected}: all ranks need the same program \
          and the same options"
     )]
-    Diverged {
-        /// The other rank.
-        rank: u32,
-        /// This rank's call.
-        expected: Turn,
-        /// The other rank's call.
-        found: Turn,
-    },
-    /// A rank sends bytes that are no message of an exchange.
+    Diverged { rank: u32, expected: Turn, found: Turn },
     #[error(
         "rank {rank} sends {found}, which is no message of an exchange: all ranks need the same version \
          of the program"
     )]
-    Garbled {
-        /// The sender.
-        rank: u32,
-        /// The bytes.
-        found: String,
-    },
+    Garbled { rank: u32, found: String },
     /// `all_to_all` was given too few or too many parts. Nothing was sent.
     #[error("all_to_all was given {found} parts for {world} ranks: it takes one for each rank")]
-    WrongParts {
-        /// Parts that were given.
-        found: usize,
-        /// Number of ranks.
-        world: u32,
-    },
+    WrongParts { found: usize, world: u32 },
     /// Rank 0 gave nothing to `broadcast`. Nothing was sent.
     #[error("rank 0 gave nothing to broadcast: it has to give the bytes that all ranks get")]
     NothingGiven,
     /// Another rank than 0 gave bytes to `broadcast`. Nothing was sent.
     #[error("rank {rank} gave bytes to broadcast: only rank 0 gives, the others pass nothing")]
-    NotTheGiver {
-        /// The rank that gave them.
-        rank: u32,
-    },
+    NotTheGiver { rank: u32 },
     /// A rank sent or took nothing for a long time, though all ranks live.
     #[error(
         "no rank has gone, but this rank has waited for {seconds} s for the others: one of them is \
          stuck or slower than that; see what each rank and its host do"
     )]
-    Stuck {
-        /// Length of the wait.
-        seconds: u64,
-    },
+    Stuck { seconds: u64 },
 }
 
 /// A rank's lines to the others.

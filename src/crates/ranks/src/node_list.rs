@@ -2,35 +2,20 @@
 
 /// An error of a list of hosts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum NodeListError {
-    /// There is no host in it.
     #[error("`{list}` names no host in its place {place}")]
     Empty {
-        /// The list.
         list: String,
         /// The host that is missing, counted from 1.
         place: usize,
     },
-    /// A bracket stands in another one.
     #[error("`{list}` has a bracket within a bracket")]
-    Nested {
-        /// The list.
-        list: String,
-    },
-    /// A bracket has no partner.
+    Nested { list: String },
     #[error("`{list}` has a bracket without its partner")]
-    Unbalanced {
-        /// The list.
-        list: String,
-    },
-    /// A bracket holds something else than numbers and ranges of numbers.
+    Unbalanced { list: String },
     #[error("`{list}` has `{found}` in a bracket where a number or a range like 01-04 should be")]
-    Range {
-        /// The list.
-        list: String,
-        /// Content of the bracket.
-        found: String,
-    },
+    Range { list: String, found: String },
 }
 
 /// The first host of a list, by the numbers as they are written: `node[01-04]` begins with

@@ -38,27 +38,15 @@ pub struct Supervised {
 
 /// An error at the start of the ranks. Ranks that were started are ended.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SuperviseError {
-    /// The program cannot be started.
     #[error("cannot start {program} as rank {rank}: {source}. Check the program's permissions", program = program.display())]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// The rank.
-        rank: u32,
-        /// The system's error.
-        source: io::Error,
-    },
+    Start { program: PathBuf, rank: u32, source: io::Error },
     /// The system refused something else.
     #[error(
         "cannot supervise ranks, since {what} failed: {source}. End other programs, or raise the limits (ulimit -a)"
     )]
-    System {
-        /// The action that failed.
-        what: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 /// Time for all ranks to join. They meet before they read the scene: only a busy host or a slow
