@@ -267,3 +267,9 @@ impl Capability {
 pub(crate) fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
     DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
 }
+
+/// Default of operations on which several ranks cannot work together. The command line refuses such a run before it
+/// begins.
+pub(super) fn refused<T>(what: &'static str) -> Result<T, DeviceError> {
+    Err(DeviceError::Unsupported { primitives: "Gaussians of several ranks", what })
+}

@@ -5,6 +5,7 @@ use std::ops::Range;
 use splat_formats::{CellLists, NearRow};
 
 use super::device::Held;
+use super::error::refused;
 use super::{Device, DeviceError, Store};
 use crate::abi::MOST_NEIGHBOURS;
 use crate::dataset::View;
@@ -31,7 +32,13 @@ pub trait Neighbours<P: Primitive>: Store<P> {
     /// Exact to the last bit on every device: the squared distance is dx dx + dy dy + dz dz in single precision, each
     /// operation rounded by itself and summed from the left. A distance that overflows is infinite and comes last by
     /// its row.
-    fn neighbours(&mut self, model: &Self::Model, count: u32) -> Result<Self::Lists, DeviceError>;
+    fn neighbours(
+        &mut self,
+        _model: &Self::Model,
+        _count: u32,
+    ) -> Result<Self::Lists, DeviceError> {
+        refused("lists of neighbours")
+    }
 
     /// Reads the neighbours of these rows, `[rows, k]`.
     fn read_neighbours(
@@ -63,23 +70,33 @@ pub trait Palettes: Device {
 
     /// Copies rows of `width` numbers each to the device. Returns [`DeviceError::Unsupported`] if the device cannot
     /// search rows of this width.
-    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<Self::PaletteRows, DeviceError>;
+    fn hold_rows(
+        &mut self,
+        _rows: &[f32],
+        _width: usize,
+    ) -> Result<Self::PaletteRows, DeviceError> {
+        refused("palettes")
+    }
 
     /// Finds for each row the nearest of the centres in its cells. Waits for the device.
     fn near_entries(
         &mut self,
-        rows: &mut Self::PaletteRows,
-        centers: &[f32],
-        cells: &CellLists<'_>,
-    ) -> Result<Vec<NearRow>, DeviceError>;
+        _rows: &mut Self::PaletteRows,
+        _centers: &[f32],
+        _cells: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError> {
+        refused("palettes")
+    }
 
     /// Finds for each row the `count` cells with the nearest centres, nearest first. Waits for the device.
     fn near_cells(
         &mut self,
-        rows: &mut Self::PaletteRows,
-        centers: &[f32],
-        count: usize,
-    ) -> Result<Vec<u32>, DeviceError>;
+        _rows: &mut Self::PaletteRows,
+        _centers: &[f32],
+        _count: usize,
+    ) -> Result<Vec<u32>, DeviceError> {
+        refused("palettes")
+    }
 }
 
 // The 3D filter of Mip-Splatting (Yu et al. 2024, section 4.1).

@@ -2,8 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::error::DeviceError;
-use super::stage::Stage;
+use super::{DeviceError, Stage};
 use crate::memory::Bytes;
 
 /// A device that measures itself. `Model` and `Frame` are the types of its [`Render`](super::Render).

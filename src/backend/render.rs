@@ -4,11 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::device::Held;
 use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
-use super::{DeviceError, Look, LossValues, Neighbours, OtherView, Pending, RenderSettings, Wants};
-use crate::abi::terms::Terms;
+use super::{DeviceError, Look, Neighbours, RenderSettings, Wants};
+use crate::abi::PATCH_STRIDE;
+use crate::abi::terms::{Inputs, Means, Terms, Topic, Weighted};
 use crate::dataset::View;
 use crate::layout::Rate;
 use crate::math::adam::{Moments, RateBySize};
+use crate::math::linalg::{mat_mul, mul, sub, transpose};
+use crate::math::patches::OtherCamera;
 use crate::model::Primitive;
 
 #[cfg(feature = "bench")]
@@ -284,5 +287,167 @@ pub trait Render<P: Primitive>: Neighbours<P> {
     #[cfg(feature = "bench")]
     fn profiler(&mut self) -> Option<&mut dyn Profiler<Self::Model, Self::Frame<Drawn>>> {
         None
+    }
+}
+
+// The values of the loss.
+
+/// A value that the device may still be computing.
+pub trait Pending<T> {
+    /// Returns true if [`Self::read`] would not wait.
+    fn is_ready(&self) -> bool;
+
+    /// Waits for the value. Faults that the device found in the meantime, such as a loss that is not finite, may
+    /// first be reported here.
+    fn read(self) -> Result<T, DeviceError>;
+}
+
+/// Values of the loss's terms.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LossValues {
+    /// Weighted sum of the terms that compare with the photograph.
+    pub total: f64,
+    /// Values of each term without its weight, by their keys in logs.
+    pub pairs: Vec<(&'static str, f64)>,
+}
+
+impl LossValues {
+    /// Returns the value with this key if its term is on.
+    pub fn get(&self, key: &str) -> Option<f64> {
+        self.pairs.iter().find(|(name, _)| *name == key).map(|&(_, value)| value)
+    }
+
+    pub(crate) fn of<'a>(terms: impl Iterator<Item = &'a Weighted>, means: &Means) -> Self {
+        let mut all = Self::default();
+        for Weighted { term, weight } in terms {
+            if term.topic() == Topic::Photograph {
+                all.total += weight * term.loss(means);
+            }
+            let pairs = term.values().iter().map(|value| (value.name, means[value.place as usize]));
+            all.pairs.extend(pairs);
+        }
+        all
+    }
+
+    /// Fails if a value is not finite, because then the gradients are not finite either.
+    pub(crate) fn checked(self) -> Result<Self, DeviceError> {
+        let values = self.pairs.iter().map(|&(_, value)| value);
+        let mut all = std::iter::once(self.total).chain(values);
+        match all.find(|value| !value.is_finite()) {
+            Some(value) => Err(DeviceError::LossNotFinite { value }),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Fails if a term lacks an input: maps of the frame, another view, or neighbours.
+pub(crate) fn check_inputs(
+    terms: &Terms,
+    given: Inputs,
+    has_neighbours: bool,
+) -> Result<(), DeviceError> {
+    for weighted in terms.active() {
+        let (term, needs) = (weighted.term.name(), weighted.term.needs());
+        let missing = |input| Err(DeviceError::MissingInput { term, input });
+        if needs.inverse_depths && !given.inverse_depths {
+            return missing("inverse depths");
+        }
+        if needs.inverse_squares && !given.inverse_squares {
+            return missing("squares of inverse depths");
+        }
+        if needs.maps && !given.maps {
+            return missing("maps of depths and normals");
+        }
+        if needs.median && !given.median {
+            return missing("median depths");
+        }
+        if needs.other_view && !given.other_view {
+            return missing("another view");
+        }
+        if needs.neighbours && !has_neighbours {
+            return missing("lists of neighbours");
+        }
+    }
+    Ok(())
+}
+
+// Another view of the scene whose photograph should show the same surface.
+
+/// Another view of the scene for the term [`crate::abi::terms::Term::MultiView`]. Only the comparison of the frame
+/// needs it.
+#[derive(Debug)]
+pub struct OtherView<'a, T> {
+    /// Its photograph.
+    pub target: &'a T,
+    /// Camera relative to the training view.
+    pub camera: OtherCamera<f64>,
+    /// First pixel whose patch is compared, 0 or 1 along each axis. Every second pixel follows.
+    pub first_px: [u32; 2],
+}
+
+impl<T> Clone for OtherView<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for OtherView<'_, T> {}
+
+/// Returns the camera of `other` relative to `view`.
+pub fn seen_from(view: &View, other: &View) -> OtherCamera<f64> {
+    // x' = R' (Rᵀ (x - t)) + t'
+    let rotation = mat_mul(&other.pose.rotation, &transpose(&view.pose.rotation));
+    let translation = sub(other.pose.translation, mul(&rotation, view.pose.translation));
+    let camera = &other.camera;
+    OtherCamera {
+        rotation,
+        translation,
+        focal_px: camera.focal_px,
+        centre_px: camera.centre_px,
+        size: [camera.width, camera.height],
+    }
+}
+
+/// Returns the number of compared pixels along each axis.
+pub(crate) fn patches(size: [u32; 2], first_px: [u32; 2]) -> [u32; 2] {
+    [0, 1].map(|axis| size[axis].saturating_sub(first_px[axis]).div_ceil(PATCH_STRIDE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{Camera, Pose};
+    use crate::math::linalg::{add, rotation};
+
+    #[test]
+    fn seen_from_maps_points_between_cameras() {
+        let view = |quat, translation| View {
+            name: String::new(),
+            camera: Camera { width: 4, height: 3, focal_px: [5.0, 6.0], centre_px: [2.0, 1.0] },
+            pose: Pose { rotation: rotation(quat), translation },
+        };
+        let views = [
+            view([0.9, 0.1, -0.3, 0.2], [0.3, -1.0, 2.0]),
+            view([0.8, -0.2, 0.1, 0.4], [1.0, 0.5, -0.7]),
+        ];
+        let point = [0.4, 1.3, -2.2];
+        let [here, there] = views
+            .each_ref()
+            .map(|View { pose, .. }| add(mul(&pose.rotation, point), pose.translation));
+        let camera = seen_from(&views[0], &views[1]);
+        let found = add(mul(&camera.rotation, here), camera.translation);
+        for axis in 0..3 {
+            assert!((found[axis] - there[axis]).abs() < 1e-14, "{found:?}, not {there:?}");
+        }
+    }
+
+    #[test]
+    fn four_first_pixels_cover_each_pixel_once() {
+        for size in [[7, 4], [1, 1], [2, 5]] {
+            let firsts = [[0, 0], [1, 0], [0, 1], [1, 1]];
+            let compared: u32 =
+                firsts.map(|first| patches(size, first).iter().product::<u32>()).iter().sum();
+            assert_eq!(compared, size[0] * size[1]);
+        }
     }
 }

@@ -10,7 +10,19 @@ mod host_plan;
 mod model;
 mod packed;
 mod primitive;
-pub mod ranks;
+/// The processor as one of several ranks, which train one model together.
+///
+/// Sums run in the order of views and of the rows' numbers, so that ranks get the numbers of one process with as many
+/// views a step.
+pub mod ranks {
+    mod density;
+    mod share;
+    #[cfg(test)]
+    mod tests;
+    mod views;
+
+    pub use share::CpuShard;
+}
 mod rows;
 mod seen;
 mod stage;

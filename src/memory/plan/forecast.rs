@@ -2,9 +2,7 @@
 
 use serde::Serialize;
 
-use super::mapping::Granule;
-use super::photographs::PlannedPhotographs;
-use super::rows::PlannedRow;
+use super::rows::{Granule, PlannedPhotographs, PlannedRow};
 use crate::layout::{PHOTOS_IN_TURN, RESIDENT_PHOTOS, SCRATCH, STATUS, Scratch, spare};
 use crate::memory::Bytes;
 

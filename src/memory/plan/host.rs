@@ -1,7 +1,6 @@
 //! Memory of a run on the host, without the program and the driver.
 
-use super::photographs::{PlannedColorTables, PlannedPhotographs};
-use super::rows::PlannedRow;
+use super::rows::{PlannedColorTables, PlannedPhotographs, PlannedRow};
 use crate::layout::{ModelSize, PHOTOS_ON_THEIR_WAY, STAGING, STAGING_WORDS};
 use crate::memory::Bytes;
 
@@ -80,19 +79,13 @@ fn offloaded_row(bytes: u64) -> PlannedRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::plan::{OptionalColumns, Storage};
+    use crate::memory::plan::Storage;
+    use crate::memory::plan::work::plain;
 
     #[test]
     fn decoded_photographs_stay_within_the_cache() {
         let photographs = PlannedPhotographs { trained: vec![100; 8], held_out: vec![300] };
-        let (storage, optional) = (Storage::Compact, OptionalColumns::NONE);
-        let model = ModelSize {
-            gaussians: 1 << 20,
-            schema: &crate::layout::GAUSSIANS,
-            sh_degree: 3,
-            storage,
-            optional,
-        };
+        let model = ModelSize { sh_degree: 3, storage: Storage::Compact, ..plain(1 << 20) };
         let host = Host {
             model,
             start: 10,

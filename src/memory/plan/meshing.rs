@@ -1,11 +1,8 @@
 //! Memory of drawing a model for its mesh.
 
 use super::forecast::{Account, Budgeted, Forecast, Played};
-use super::mapping::Granule;
-use super::photographs::PlannedPhotographs;
-use super::rows::PlannedRow;
-use super::seen::ViewGrowth;
-use super::work::{DryRun, PlannedViews, transfer};
+use super::rows::{Granule, PlannedPhotographs, PlannedRow};
+use super::work::{DryRun, PlannedViews, ViewGrowth, transfer};
 use crate::layout::{
     BRICK_MARKS, BRICKS, DepthUse, Library, Live, ModelSize, Records, VOXELS, ViewRequest,
     marks_len,
@@ -158,21 +155,15 @@ impl PlannedMeshing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{GAUSSIANS, OptionalColumns, Storage};
     use crate::memory::plan::CONTEXT;
+    use crate::memory::plan::work::plain;
 
     const MEANS: SurfaceDrawing = SurfaceDrawing::MeanDepths { then_medians: false };
 
     fn meshing(drawing: SurfaceDrawing) -> PlannedMeshing {
         PlannedMeshing {
             records: Records::Ellipses,
-            model: ModelSize {
-                gaussians: 1_000_000,
-                schema: &GAUSSIANS,
-                sh_degree: 3,
-                storage: Storage::Full,
-                optional: OptionalColumns::NONE,
-            },
+            model: ModelSize { sh_degree: 3, ..plain(1_000_000) },
             seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 3e5 },
             drawing,
             textured: false,

@@ -1,11 +1,8 @@
 //! Memory of training Gaussians that are bound to a mesh.
 
 use super::forecast::{Account, Budgeted, Forecast, Played};
-use super::mapping::Granule;
-use super::photographs::PlannedPhotographs;
-use super::rows::PlannedRow;
-use super::seen::ViewGrowth;
-use super::work::{DryRun, PlannedViews, Samples, transfer};
+use super::rows::{Granule, PlannedPhotographs, PlannedRow};
+use super::work::{DryRun, PlannedViews, Samples, ViewGrowth, transfer};
 use crate::layout::{
     BOUND_MESH, BOUND_VALUES, BoundSizes, Library, ModelSize, NEIGHBOURS, SearchSizes, TABLE_PARTS,
     Use, ViewRequest,
@@ -214,21 +211,13 @@ pub fn neighbour_lists(gaussians: u64, neighbours: u32) -> PlannedRow {
 mod tests {
     use super::*;
     use crate::backend::cuda::dry_run;
-    use crate::layout::{GAUSSIANS, Library, OptionalColumns, Storage, Use};
+    use crate::memory::plan::work::plain;
     use crate::memory::plan::{CONTEXT, ViewSize, view_scratch};
 
     fn refinement(faces: u64) -> PlannedRefinement {
         let bound = BoundSizes::closed(faces, 1);
-        let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
-        let schema = &GAUSSIANS;
         PlannedRefinement {
-            model: ModelSize {
-                gaussians: bound.gaussians,
-                schema,
-                sh_degree: 3,
-                storage,
-                optional,
-            },
+            model: ModelSize { sh_degree: 3, ..plain(bound.gaussians) },
             bound,
             seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 3e4 },
             measured: None,

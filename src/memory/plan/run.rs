@@ -1,12 +1,9 @@
 //! The stages of a run, and its peak.
 
 use super::forecast::{Account, Budgeted, Forecast, Played, largest_that_fits, nccl, nccl_blocks};
-use super::mapping::Granule;
-use super::photographs::{PlannedColorTables, PlannedPhotographs};
 use super::refinement::{self, PlannedCoarse};
-use super::rows::PlannedRow;
-use super::seen::{ViewGrowth, ViewSize};
-use super::work::{DryRun, PlannedViews, RoundShape, Work, sample, transfer};
+use super::rows::{Granule, PlannedColorTables, PlannedPhotographs, PlannedRow};
+use super::work::{DryRun, PlannedViews, RoundShape, ViewGrowth, ViewSize, Work, sample, transfer};
 use crate::abi::terms::Inputs;
 use crate::layout::{
     ColorUse, Library, ModelSize, Records, Scratch, TABLE_PARTS, Use, ViewRequest, splat_capacity,
@@ -301,8 +298,8 @@ mod tests {
 
     use super::*;
     use crate::backend::cuda::dry_run;
-    use crate::layout::{GAUSSIANS, splat_capacity};
-    use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage, nccl};
+    use crate::memory::plan::work::plain;
+    use crate::memory::plan::{CONTEXT, Maps, Storage};
 
     const DEPTHS: Inputs = Inputs { inverse_depths: true, ..Inputs::NONE };
 
@@ -311,13 +308,7 @@ mod tests {
 
     fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         PlannedRun {
-            model: ModelSize {
-                gaussians,
-                schema: &GAUSSIANS,
-                sh_degree: 3,
-                storage,
-                optional: OptionalColumns::NONE,
-            },
+            model: ModelSize { sh_degree: 3, storage, ..plain(gaussians) },
             start: 12_415,
             seen: ViewGrowth { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
             first_divisor: Divisor::One,

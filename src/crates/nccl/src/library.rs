@@ -126,9 +126,7 @@ impl Library {
     /// | 4 | `lib/python3.*/site-packages/nvidia/nccl/lib/libnccl.so.2` below `VIRTUAL_ENV`, then below `CONDA_PREFIX` |
     ///
     /// A file that is of no use, such as an old version, does not end the search.
-    ///
-    /// # Errors
-    /// If the library is nowhere; else what is wrong with the first one that was found.
+    /// Fails if the library is nowhere; else what is wrong with the first one that was found.
     pub fn find() -> Result<&'static Self, NcclError> {
         static FOUND: OnceLock<Result<Library, NcclError>> = OnceLock::new();
         let search = || Self::first_of(&candidates(&Environment::of_process())?);
@@ -147,9 +145,7 @@ impl Library {
 
     /// The name of a new group. One rank makes it; this process has to live until all ranks have joined.
     /// Needs no GPU.
-    ///
-    /// # Errors
-    /// If NCCL finds no network address of this machine.
+    /// Fails if NCCL finds no network address of this machine.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId::from_bytes([0; 128]);
         // SAFETY: `id` is a record of NCCL's layout, and outlives the call.
@@ -337,9 +333,7 @@ impl Environment {
 }
 
 /// The places, in the order in which they are tried.
-///
-/// # Errors
-/// If `SPLAT_NCCL` is set, and the library is not there.
+/// Fails if `SPLAT_NCCL` is set, and the library is not there.
 pub(crate) fn candidates(environment: &Environment) -> Result<Vec<Candidate>, NcclError> {
     if let Some(named) = environment.named.as_ref().filter(|named| !named.is_empty()) {
         return Ok(vec![Candidate::File(named_file(Path::new(named))?)]);

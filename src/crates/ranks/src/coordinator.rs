@@ -11,7 +11,7 @@ mod tests;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::message::{
     Refusal, Welcome, first_difference,
 };
 use crate::token::{Token, hex, random};
+use crate::{locked, spawn};
 
 /// Settings of a coordinator.
 #[derive(Clone, Debug)]
@@ -37,6 +38,14 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) patience: Duration,
     /// Length of a silence after which a rank is dead.
     pub(crate) silence: Duration,
+}
+
+impl CoordinatorOptions {
+    /// Settings of a supervisor's coordinator of an unnamed run.
+    pub(crate) fn of_supervisor(world: u32, token: Token, patience: Duration) -> Self {
+        let (run, holder, silence) = (String::new(), None, SILENCE);
+        Self { world, run, token, holder, patience, silence }
+    }
 }
 
 /// Default of [`CoordinatorOptions::silence`]: six beats.
@@ -78,9 +87,7 @@ impl Coordinator {
         let gate = Gate::open(listener, &options.run, options.world, &options.token, accept)?;
         let status = Arc::new(Mutex::new(Status::default()));
         let core = Core::new(options, gate, status.clone());
-        let thread = thread::Builder::new()
-            .name("splat-ranks-core".to_owned())
-            .spawn(move || core.run(&receiver))?;
+        let thread = spawn("splat-ranks-core", move || core.run(&receiver))?;
         Ok(Self { events, status, thread: Some(thread) })
     }
 
@@ -139,10 +146,6 @@ impl Drop for Coordinator {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An event. Connections have numbers, for a rank has none until it has joined.

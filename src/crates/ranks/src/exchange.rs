@@ -145,9 +145,7 @@ const STUCK_TIME: Duration = Duration::from_secs(300);
 impl Exchange {
     /// Connects processes: rank 0 accepts a connection of each other rank. Both ends prove that they know
     /// the token; strangers are sent away.
-    ///
-    /// # Errors
-    /// If ranks are missing when the patience ends, or if another program listens at rank 0's address.
+    /// Fails if ranks are missing when the patience ends, or if another program listens at rank 0's address.
     pub fn connect(route: DataRoute, patience: Duration) -> Result<Self, JoinError> {
         let DataRoute { rank, world, token, end } = route;
         let deadline = Instant::now() + patience;
@@ -201,9 +199,7 @@ impl Exchange {
     }
 
     /// Sends `outgoing[q]` to rank q; returns the parts that each rank sent to this one, by rank.
-    ///
-    /// # Errors
-    /// If `outgoing` has not one part for each rank, or if a rank is lost, stuck or makes another call.
+    /// Fails if `outgoing` has not one part for each rank, or if a rank is lost, stuck or makes another call.
     pub fn all_to_all(&mut self, outgoing: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let world = self.world as usize;
         if outgoing.len() != world {
@@ -227,9 +223,7 @@ impl Exchange {
     }
 
     /// Returns every rank's bytes, by rank, this one's included.
-    ///
-    /// # Errors
-    /// If a rank is lost, stuck or makes another call.
+    /// Fails if a rank is lost, stuck or makes another call.
     pub fn all_gather(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let world = self.world as usize;
         self.call(Call::AllGather, |lines| {
@@ -248,9 +242,7 @@ impl Exchange {
 
     /// Returns the bytes that rank 0 gives, on every rank; the others give nothing. Rank 0 does not wait
     /// until the others have theirs.
-    ///
-    /// # Errors
-    /// If rank 0 gives nothing or another rank gives something, or if a rank is lost, stuck or makes another
+    /// Fails if rank 0 gives nothing or another rank gives something, or if a rank is lost, stuck or makes another
     /// call.
     pub fn broadcast(&mut self, bytes: Option<Vec<u8>>) -> Result<Vec<u8>, ExchangeError> {
         match (self.rank, &bytes) {

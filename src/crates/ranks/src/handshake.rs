@@ -14,6 +14,7 @@ use crate::error::JoinError;
 use crate::message::{
     self, ClaimKind, FromCoordinator, FromRank, Introduction, MAGIC, PROTOCOL, Until,
 };
+use crate::spawn;
 use crate::token::{Prover, Token, bytes_from_hex, hex, random};
 
 // The end that listens.
@@ -135,11 +136,6 @@ impl Gate {
         message::write(&mut stream, &FromCoordinator::Proven { proof }, name).ok()?;
         Some(Peer::Rank(introduction))
     }
-}
-
-/// Starts a thread that nobody waits for.
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
 // The end that connects.

@@ -9,7 +9,7 @@ use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ pub use crate::message::{Cause, LostRank};
 
 use crate::coordinator::Coordinator;
 use crate::message::{self, BEAT, Beats, FromCoordinator, FromRank, MessageError};
+use crate::{locked, spawn};
 
 /// The coordinator is gone after so many beats without a word: 6 s. That is longer than its own
 /// patience with ranks, for it knows more: where both are silent to each other, it shall be the one
@@ -224,12 +225,4 @@ fn send(
 ) -> Result<(), MessageError> {
     let _guard = locked(writing);
     message::write(&mut stream, message, "the coordinator")
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.to_owned()).spawn(run)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::coordinator::{Coordinator, CoordinatorOptions, SILENCE, Status};
+use crate::coordinator::{Coordinator, CoordinatorOptions, Status};
 use crate::message::{Cause, LostRank};
 use crate::token::Token;
 
@@ -85,14 +85,7 @@ pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, Super
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("listening"))?;
     let address = listener.local_addr().map_err(system("reading an address"))?.to_string();
     let token = Token::fresh().map_err(system("taking random numbers"))?;
-    let options = CoordinatorOptions {
-        world: ranks.world,
-        run: String::new(),
-        token: token.clone(),
-        holder: None,
-        patience: JOIN_TIME,
-        silence: SILENCE,
-    };
+    let options = CoordinatorOptions::of_supervisor(ranks.world, token.clone(), JOIN_TIME);
     let coordinator =
         Coordinator::start(listener, options).map_err(system("starting the coordinator"))?;
     let (mut children, lines) = Children::start(ranks, &address, &token)?;

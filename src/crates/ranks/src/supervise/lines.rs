@@ -1,9 +1,11 @@
 //! Standard errors of the ranks other than 0.
 
 use std::io::{BufRead, BufReader, Read, Write, stderr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use crate::{locked, spawn};
 
 /// Longest line that is kept whole, in bytes.
 const LONGEST: u64 = 16 << 10;
@@ -45,13 +47,13 @@ impl Lines {
                 }
             }
         };
-        let thread = thread::Builder::new().name("splat-ranks-lines".to_owned()).spawn(read)?;
+        let thread = spawn("splat-ranks-lines", read)?;
         Ok(Self { gate, thread })
     }
 
     /// Prints what was held back, and from now on every line when it comes.
     pub(super) fn release(&self) {
-        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = locked(&self.gate);
         if let Gate::Held(lines) = std::mem::replace(&mut *gate, Gate::Passes) {
             print(&lines);
         }
@@ -59,7 +61,7 @@ impl Lines {
 
     /// Forgets what was held back, and all that comes.
     pub(super) fn forget(&self) {
-        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gate = locked(&self.gate);
         if matches!(*gate, Gate::Held(_)) {
             *gate = Gate::Dropped;
         }
@@ -75,7 +77,7 @@ pub(super) fn wait_for_last(lines: &[Lines]) {
 }
 
 fn pass(gate: &Mutex<Gate>, line: &[u8]) {
-    match &mut *gate.lock().unwrap_or_else(PoisonError::into_inner) {
+    match &mut *locked(gate) {
         Gate::Held(lines) if lines.len() + line.len() <= MOST_HELD => lines.extend_from_slice(line),
         Gate::Held(_) | Gate::Dropped => {}
         Gate::Passes => print(line),
