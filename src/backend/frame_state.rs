@@ -12,9 +12,7 @@ pub trait FrameState: sealed::Sealed + Debug + 'static {
     type Kept<T>;
 
     /// Returns the result if the frame was compared.
-    fn kept<T>(_kept: &Self::Kept<T>) -> Option<&T> {
-        None
-    }
+    fn kept<T>(kept: &Self::Kept<T>) -> Option<&T>;
 }
 
 /// A state in which a frame can be compared with its photograph.
@@ -49,14 +47,26 @@ impl<S: Trainable> sealed::Sealed for Scored<S> {}
 
 impl FrameState for Shown {
     type Kept<T> = ();
+
+    fn kept<T>(_kept: &()) -> Option<&T> {
+        None
+    }
 }
 
 impl FrameState for Drawn {
     type Kept<T> = ();
+
+    fn kept<T>(_kept: &()) -> Option<&T> {
+        None
+    }
 }
 
 impl FrameState for Compensated {
     type Kept<T> = ();
+
+    fn kept<T>(_kept: &()) -> Option<&T> {
+        None
+    }
 }
 
 impl<S: Trainable> FrameState for Scored<S> {

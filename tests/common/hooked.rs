@@ -483,8 +483,6 @@ impl<D: TrainDevice, H: Hooks<D>> Appearance<Gaussians> for Hooked<D, H> {
 
 impl<D: TrainDevice, H: Hooks<D>> Ranks for Hooked<D, H> {}
 
-impl<D: TrainDevice, H: Hooks<D>> TrainDevice for Hooked<D, H> {}
-
 impl<D: TrainDevice, H: Hooks<D>> Faces for Hooked<D, H> {
     fn set_faces(&mut self, model: &mut D::Model, faces: &[[u32; 3]]) -> Result<(), DeviceError> {
         self.device.set_faces(model, faces)

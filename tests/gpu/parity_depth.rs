@@ -1,7 +1,7 @@
 //! Inverse depths and absolute gradients of every device against the CPU backend in double precision.
 
-use splat::backend::NOT_SEEN;
 use splat::backend::cpu::Cpu;
+use splat::backend::transmittances::NOT_SEEN;
 use splat::backend::{Statistics, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;

@@ -24,7 +24,7 @@ use crate::abi::terms::{
 };
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
 use crate::backend::settings::MEDIAN_GRADIENTS;
-use crate::backend::settings::viewpoint;
+use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     Capability, DeviceError, Drawing, DrawnDepths, Footprint, Held, Inputs, LossValues, MaskedView,
     Objective, Pending, Rendered, check_inputs,

@@ -10,19 +10,7 @@ mod host_plan;
 mod model;
 mod packed;
 mod primitive;
-/// The processor as one of several ranks, which train one model together.
-///
-/// Sums run in the order of views and of the rows' numbers, so that ranks get the numbers of one process with as many
-/// views a step.
-pub mod ranks {
-    mod density;
-    mod share;
-    #[cfg(test)]
-    mod tests;
-    mod views;
-
-    pub use share::CpuShard;
-}
+pub mod ranks;
 mod rows;
 mod seen;
 mod stage;

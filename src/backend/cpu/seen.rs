@@ -11,7 +11,7 @@ use super::stage::project::{self, SeenFaces, Vertices};
 use super::stage::worth::{self, Judged, WorthSums};
 use super::stage::{densify, loss, rays, transmittance};
 use crate::backend::settings::TRANSMITTANCES;
-use crate::backend::settings::viewpoint;
+use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     Capability, DeviceError, Drawing, Footprint, Look, Measured, RenderSettings, Window,
 };

@@ -19,13 +19,13 @@ use super::stage::worth::WorthSums;
 use super::stage::{adam, fuse, loss, reorder, smooth};
 use super::{Cpu, seen};
 use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
-use crate::backend::settings::viewpoint;
+use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
     DeviceError, DeviceInfo, Drawing, FaceStatistics, Faces, Filter3d, Footprint, Fuse, Look,
     Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective, Palettes, Photo, Ranks, Remesh,
-    Render, RenderSettings, Rendered, Rows, Snapshot, Store, TableStep, TrainDevice,
-    Transmittances, Wants, Worth, Worths, check_absent, check_rows, chunks,
+    Render, RenderSettings, Rendered, Rows, Snapshot, Store, TableStep, Transmittances, Wants,
+    Worth, Worths, check_absent, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -212,8 +212,6 @@ impl<R: Real, P: Drawable> Render<P> for Cpu<R> {
 }
 
 impl<R: Real> Ranks for Cpu<R> {}
-
-impl<R: Real> TrainDevice for Cpu<R> {}
 
 impl<R: Real> Filter3d for Cpu<R> {
     fn update_filter_3d(

@@ -1,32 +1,14 @@
 //! Training on an NVIDIA GPU, on one stream in the order of the calls. Without kernels, only [`dry_run`] works.
 
-/// The CUDA driver: streams, events and launches. Nothing here knows of Gaussians.
-mod device {
-    pub mod driver;
-    pub(crate) mod launch;
-    pub mod stream;
-    pub mod timers;
-}
+mod device;
 mod dry;
 #[cfg(test)]
 mod dry_tests;
 mod edit;
 mod frame;
 mod govern;
-/// The memory of the GPU, sorts and sums, and the device's report.
-mod memory {
-    pub mod heap;
-    pub mod sort;
-    pub(crate) mod status;
-}
-/// Models on the GPU: tables, storage, and transfers to the host.
-mod model {
-    pub(crate) mod color_cache;
-    pub(crate) mod lanes;
-    pub(crate) mod lazy_adam;
-    pub(crate) mod tables;
-    pub(crate) mod transfer;
-}
+mod memory;
+mod model;
 mod photos;
 pub mod primitive;
 #[cfg(feature = "bench")]

@@ -32,7 +32,7 @@ use crate::backend::{
     DeviceInfo, DeviceMemory, Drawing, FaceStatistics, Faces, Filter3d, Fuse, Inputs, LadderState,
     Look, Lpips, MaskedView, Measured, MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective,
     Palettes, Peaks, Photo, Ranks, Remesh, Render, RenderSettings, Rendered, Rows, Snapshot, Stay,
-    Store, TableStep, TrainDevice, Transmittances, Wants, Worth, Worths, check_absent, chunks,
+    Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, chunks,
 };
 use crate::dataset::View;
 use crate::layout::{self, BOUND_GRADIENTS, Purpose};
@@ -159,8 +159,6 @@ fn kind(entry: &Entry) -> MemoryKind {
 }
 
 impl Ranks for Cuda {}
-
-impl TrainDevice for Cuda {}
 
 impl Filter3d for Cuda {
     fn update_filter_3d(

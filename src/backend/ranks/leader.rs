@@ -8,13 +8,14 @@ use super::line::{RankCommand, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, Sight};
 use crate::abi::terms::Terms;
+use crate::backend::error::refused;
 use crate::backend::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::{
     AdamStep, Adjust, Appearance, Bind, Candidates, Device, DeviceError, DeviceInfo, DeviceMemory,
     Drawing, Edit, EditRule, Edited, Faces, Filter3d, Fuse, Held, LadderState, Look, Lpips,
     Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick, Render,
-    RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, TrainDevice, Transmittances, Wants,
-    Worths, check_rows,
+    RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, Transmittances, Wants, Worths,
+    check_rows,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
@@ -370,8 +371,6 @@ impl<S: RankShard> Render<Gaussians> for Leader<S> {
     }
 }
 
-impl<S: RankShard> TrainDevice for Leader<S> {}
-
 impl<S: RankShard> Ranks for Leader<S> {
     fn world(&self) -> u32 {
         self.shard.line().world()
@@ -514,7 +513,17 @@ impl<S: RankShard> Appearance<Gaussians> for Leader<S> {
     }
 }
 
-impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {}
+impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {
+    fn transmittances(
+        &mut self,
+        _: &S::Share,
+        _: &View,
+        _: &RenderSettings,
+        _: &[[f32; 3]],
+    ) -> Result<Vec<f32>, DeviceError> {
+        refused("transmittances between places")
+    }
+}
 
 impl<S: RankShard> Worths<Gaussians> for Leader<S> {
     type WorthSums = Impossible;

@@ -8,7 +8,7 @@ use crate::backend::cpu::stage::project::project;
 use crate::backend::cpu::stage::{adam, densify};
 use crate::backend::frame_state::{Drawn, Fresh, Scored};
 use crate::backend::ranks::{RankNews, SharedViews};
-use crate::backend::settings::viewpoint;
+use crate::backend::viewpoint::viewpoint;
 use crate::backend::{AdamStep, DeviceError, Drawing, RankView, RenderSettings, Sight, Statistics};
 use crate::dataset::View;
 

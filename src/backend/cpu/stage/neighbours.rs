@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use crate::backend::cpu::model::Model;
 use crate::backend::cpu::primitive::places;
 use crate::backend::neighbours::list_len;
-use crate::backend::rows::RowsVersion;
+use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Held, NeighbourLists, check_rows};
 use crate::math::Real;
 use crate::math::linalg::Vec3;

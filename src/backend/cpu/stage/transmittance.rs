@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::bin::Bins;
-use crate::backend::NOT_SEEN;
+use crate::backend::transmittances::NOT_SEEN;
 use crate::math::Real;
 use crate::math::blend::TRANSMITTANCE_MIN;
 use crate::math::field::place_px;

@@ -322,6 +322,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn machine_code_runs_on_later_minors_and_ptx_on_all_later_ones() {
+        for (arch, archs, expected) in [
+            (86, &[86][..], true),
+            (89, &[86], true),
+            (80, &[86], false),
+            (90, &[86], true),
+            (75, &[80, 86], false),
+            (87, &[80, 90], true),
+            (110, &[100, 120], false),
+            (103, &[100, 120], true),
+            (121, &[75, 120], true),
+            (90, &[], false),
+        ] {
+            let fit = KernelBuild { archs, nvcc: "" }.fit(arch);
+            assert_eq!(fit != Fit::Unfit, expected, "{arch} on {archs:?}");
+        }
+    }
+
+    #[test]
     fn implausible_context_sizes_are_replaced() {
         let (mib, gib) = (1 << 20, 1 << 30);
         for (taken, is_first, expected) in [

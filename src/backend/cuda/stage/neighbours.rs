@@ -17,7 +17,7 @@ use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::tables::{Model, centres};
 use crate::backend::cuda::session::Session;
 use crate::backend::neighbours::list_len;
-use crate::backend::rows::RowsVersion;
+use crate::backend::rows_version::RowsVersion;
 use crate::backend::{DeviceError, Held, NeighbourLists};
 use crate::layout::{self, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
 use crate::memory::Bytes;

@@ -1,17 +1,13 @@
-//! Abilities of a device beyond rendering: contributions of Gaussians, LPIPS, transmittances, fusion of depths.
+//! Contributions of Gaussians to views, LPIPS of views, and fusion of depths into voxels.
 
 use std::sync::Arc;
 
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
-use super::error::refused;
 use super::frame_state::Shown;
-use super::{
-    Appearance, Bind, DeviceError, Edit, Faces, Filter3d, Held, MaskedView, Measured, Palettes,
-    Ranks, Render, RenderSettings, Store,
-};
+use super::{DeviceError, Held, MaskedView, Measured, Render, RenderSettings};
 use crate::dataset::View;
-use crate::model::{Gaussians, Primitive};
+use crate::model::Primitive;
 use crate::perceptual::{LpipsInput, LpipsWeights};
 
 /// Contribution of a Gaussian over the counting pixels of views.
@@ -41,7 +37,7 @@ pub trait Worths<P: Primitive>: Render<P> {
         _model: &Self::Model,
         _absent: &[bool],
     ) -> Result<Self::WorthSums, DeviceError> {
-        refused("worths")
+        super::error::refused("worths")
     }
 
     /// Adds the contributions of each Gaussian in a view that is drawn without the left-out ones. Returns the
@@ -54,12 +50,12 @@ pub trait Worths<P: Primitive>: Render<P> {
         _target: &Self::Target,
         _sums: &mut Self::WorthSums,
     ) -> Result<Measured, DeviceError> {
-        refused("worths")
+        super::error::refused("worths")
     }
 
     /// Reads the contribution of each Gaussian. Waits for the device.
     fn read_worths(&mut self, _sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError> {
-        refused("worths")
+        super::error::refused("worths")
     }
 }
 
@@ -105,7 +101,7 @@ pub trait Fuse<P: Primitive>: Render<P> {
 
     /// Creates a survey without views.
     fn new_survey(&mut self, _space: Space) -> Result<Self::BrickSurvey, DeviceError> {
-        refused("fused depths")
+        super::error::refused("fused depths")
     }
 
     /// Adds the bricks near a view's depths to the survey.
@@ -115,12 +111,12 @@ pub trait Fuse<P: Primitive>: Render<P> {
         _frame: &Self::Frame<Shown>,
         _seen: MaskedView<'_>,
     ) -> Result<(), DeviceError> {
-        refused("fused depths")
+        super::error::refused("fused depths")
     }
 
     /// Reads the survey. Waits for the device.
     fn read_survey(&mut self, _survey: Self::BrickSurvey) -> Result<Survey, DeviceError> {
-        refused("fused depths")
+        super::error::refused("fused depths")
     }
 
     /// Creates the voxels of surveyed bricks, without views.
@@ -128,7 +124,7 @@ pub trait Fuse<P: Primitive>: Render<P> {
         &mut self,
         _bricks: &Arc<SurveyedBricks>,
     ) -> Result<Self::FusedVoxels, DeviceError> {
-        refused("fused depths")
+        super::error::refused("fused depths")
     }
 
     /// Adds a view to the means of the voxels that it shows.
@@ -138,44 +134,11 @@ pub trait Fuse<P: Primitive>: Render<P> {
         _frame: &Self::Frame<Shown>,
         _seen: MaskedView<'_>,
     ) -> Result<(), DeviceError> {
-        refused("fused depths")
+        super::error::refused("fused depths")
     }
 
     /// Reads the voxels. Waits for the device.
     fn read_voxels(&mut self, _voxels: Self::FusedVoxels) -> Result<Fusion, DeviceError> {
-        refused("fused depths")
+        super::error::refused("fused depths")
     }
-}
-
-/// Devices that compute the transmittances between positions and a camera.
-pub trait Transmittances<P: Primitive>: Store<P> {
-    /// Computes the transmittance between a view's camera and each position (world units). Gaussians are taken in
-    /// space, without the screen's filter: the transmittance is 1 in front of all Gaussians and falls along a ray as
-    /// [`crate::math::transmittance`] says. Values below 1e-4 may be 0. The value is [`crate::abi::NOT_SEEN`] outside the image
-    /// and up to the view's near depth.
-    fn transmittances(
-        &mut self,
-        _model: &Self::Model,
-        _view: &View,
-        _settings: &RenderSettings,
-        _places: &[[f32; 3]],
-    ) -> Result<Vec<f32>, DeviceError> {
-        refused("transmittances between places")
-    }
-}
-
-/// A device that trains Gaussians.
-pub trait TrainDevice:
-    Edit<Gaussians>
-    + Filter3d
-    + Lpips<Gaussians>
-    + Appearance<Gaussians>
-    + Transmittances<Gaussians>
-    + Worths<Gaussians>
-    + Fuse<Gaussians>
-    + Palettes
-    + Bind
-    + Faces
-    + Ranks
-{
 }
