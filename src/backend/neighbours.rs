@@ -23,11 +23,10 @@ pub trait Neighbours<P: Primitive>: Store<P> {
     /// invalid when rows are added, removed or moved ([`DeviceError::StaleNeighbours`]).
     type Lists: NeighbourLists;
 
-    /// Finds the `count` nearest neighbours of each centre, nearest first and lower rows first among equals. A
-    /// Gaussian is its own neighbour, unless `count` lower rows are at the same position. `count` is 1 to
-    /// [`MOST_NEIGHBOURS`] and is lowered to the size of the model. Centres that are not finite are in no other list
-    /// and have only themselves, `count` times. If there are fewer than `count` finite centres, a list is filled up
-    /// with its own row.
+    /// Finds the `count` nearest neighbours of each centre, nearest first and lower rows first among equals. A Gaussian
+    /// is its own neighbour, unless `count` lower rows are at the same position. `count` is 1 to [`MOST_NEIGHBOURS`]
+    /// and is lowered to the size of the model. Centres that are not finite are in no other list and have only
+    /// themselves, `count` times. If there are fewer than `count` finite centres, a list is filled up with its own row.
     ///
     /// Exact to the last bit on every device: the squared distance is dx dx + dy dy + dz dz in single precision, each
     /// operation rounded by itself and summed from the left. A distance that overflows is infinite and comes last by

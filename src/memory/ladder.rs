@@ -1,8 +1,7 @@
 //! Fallbacks for little GPU memory, in order, and the conditions under which each is restored.
 //!
 //! The module knows no device: a [`Holder`] has the memory, the [`Ladder`] decides which rung is next. A rung is
-//! restored when its cost fits in memory and it was given up for a while, so that no rung flips between two
-//! iterations.
+//! restored when its cost fits in memory and it was given up for a while, so that no rung flips between two iterations.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -128,8 +127,7 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// Creates a ladder whose first rung is given up first. A duplicate counts once; a missing rung is never given
-    /// up.
+    /// Creates a ladder whose first rung is given up first. A duplicate counts once; a missing rung is never given up.
     pub fn new(order: &[Rung]) -> Self {
         let mut steps: Vec<Rung> = Vec::with_capacity(order.len());
         for &rung in order {
@@ -240,8 +238,7 @@ impl Ladder {
         }
     }
 
-    /// Warns that this program holds `excess` bytes too many and no rung is left. Warns once until the excess is
-    /// gone.
+    /// Warns that this program holds `excess` bytes too many and no rung is left. Warns once until the excess is gone.
     pub fn warn_of_excess(&mut self, excess: Bytes) {
         let is_over = excess > Bytes(0);
         if is_over && !self.is_over {

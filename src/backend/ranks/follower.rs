@@ -101,8 +101,7 @@ pub struct RankTarget<T> {
 }
 
 impl<S: RankShard> Follower<S> {
-    /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins
-    /// is here.
+    /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins is here.
     pub fn join(mut shard: S) -> Result<Self, DeviceError> {
         shard.line().refuse_problems()?;
         shard.meet()?;

@@ -40,8 +40,7 @@ pub struct Leader<S: RankShard> {
     outcomes: Vec<RankOutcome<LeaderLosses<S>>>,
     /// The news of the other ranks of their views of the last round, once it has come.
     awaited: Option<Rc<LateReports>>,
-    /// Why a part of a step has failed here, which the others have begun, if that is so: nothing can be asked of
-    /// them.
+    /// Why a part of a step has failed here, which the others have begun, if that is so: nothing can be asked of them.
     failed: FailedStep,
 }
 

@@ -7,8 +7,7 @@ use super::work::{DryRun, Work, search_scratch};
 use crate::layout::{Library, ModelSize, REGIONS, Scratch};
 use crate::memory::Bytes;
 
-/// Divisor of the margin on an iteration's scratch: views differ, and the capacity for splats is a twentieth too
-/// large.
+/// Divisor of the margin on an iteration's scratch: views differ, and the capacity for splats is a twentieth too large.
 const MARGIN_SHARE: u64 = 16;
 
 /// Largest number that kernels count.
@@ -19,8 +18,7 @@ const MAX_GAUSSIANS: u64 = u32::MAX as u64;
 pub struct Growth {
     /// Bytes that may be held.
     pub budget: Bytes,
-    /// Bytes of everything that is neither the model nor scratch, and stays: context and code,
-    /// photographs.
+    /// Bytes of everything that is neither the model nor scratch, and stays: context and code, photographs.
     pub others: Bytes,
     /// Size of the model before the step.
     pub model: ModelSize,

@@ -4,7 +4,6 @@
 
 mod births;
 mod forecast;
-mod host;
 mod meshing;
 mod refinement;
 mod rows;
@@ -13,10 +12,12 @@ mod work;
 
 pub use births::{CoarseGrowth, Growth, HostGrowth, largest_births};
 pub use forecast::{CONTEXT, Forecast, PlannedStage, largest_that_fits, nccl, nccl_blocks};
-pub use host::{Host, PICTURED_VIEWS, PICTURES_OF_VIEW};
 pub use meshing::{PlannedMeshing, SurfaceDrawing};
 pub use refinement::{FEWER_NEIGHBOURS, Maps, PlannedCoarse, PlannedRefinement, neighbour_lists};
-pub use rows::{Granule, PlannedColorTables, PlannedPhotographs, PlannedRow};
+pub use rows::{
+    Granule, Host, PICTURED_VIEWS, PICTURES_OF_VIEW, PlannedColorTables, PlannedPhotographs,
+    PlannedRow,
+};
 pub use run::PlannedRun;
 pub use work::{
     DryRun, PlannedViews, RoundShape, Samples, ViewGrowth, ViewSize, Work, search_scratch,

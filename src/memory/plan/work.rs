@@ -1,5 +1,4 @@
-//! Work of a device and its scratch, found by a dry run of the device's stages: see
-//! [`crate::backend::cuda::dry_run`].
+//! Work of a device and its scratch, found by a dry run of the device's stages: see [`crate::backend::cuda::dry_run`].
 
 use std::ops::Range;
 

@@ -143,8 +143,7 @@ impl Library {
         &self.path
     }
 
-    /// The name of a new group. One rank makes it; this process has to live until all ranks have joined.
-    /// Needs no GPU.
+    /// The name of a new group. One rank makes it; this process has to live until all ranks have joined. Needs no GPU.
     /// Fails if NCCL finds no network address of this machine.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId::from_bytes([0; 128]);
@@ -332,8 +331,7 @@ impl Environment {
     }
 }
 
-/// The places, in the order in which they are tried.
-/// Fails if `SPLAT_NCCL` is set, and the library is not there.
+/// The places, in the order in which they are tried. Fails if `SPLAT_NCCL` is set, and the library is not there.
 pub(crate) fn candidates(environment: &Environment) -> Result<Vec<Candidate>, NcclError> {
     if let Some(named) = environment.named.as_ref().filter(|named| !named.is_empty()) {
         return Ok(vec![Candidate::File(named_file(Path::new(named))?)]);

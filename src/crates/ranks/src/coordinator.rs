@@ -60,8 +60,7 @@ pub(crate) struct Status {
     pub(crate) has_joined: Vec<bool>,
     /// The first rank that was gone before its work was done.
     pub(crate) lost: Option<LostRank>,
-    /// True if rank 0 has received the handshake error of another rank: its own exit follows from that
-    /// error.
+    /// True if rank 0 has received the handshake error of another rank: its own exit follows from that error.
     pub(crate) first_was_told: bool,
 }
 
@@ -561,8 +560,7 @@ impl Core {
         }
     }
 
-    /// Sends a message to an open rank. A rank that does not take it is cut off: its end is seen by its
-    /// connection.
+    /// Sends a message to an open rank. A rank that does not take it is cut off: its end is seen by its connection.
     fn tell(&self, rank: u32, message: &FromCoordinator) {
         let Some(member) = self.member(rank).filter(|member| member.is_open) else { return };
         if message::write(&mut &member.stream, message, "a rank").is_err() {

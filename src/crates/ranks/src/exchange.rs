@@ -26,8 +26,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::JoinError;
-use crate::handshake::{Gate, Peer, ask};
+use crate::handshake::{Gate, JoinError, Peer, ask};
 use crate::message::{BEAT, Introduction, is_timeout};
 use crate::token::Token;
 
@@ -138,8 +137,7 @@ pub(crate) enum DataEnd {
 /// Name of the run in handshakes of data connections.
 const DATA: &str = "data";
 
-/// Time of silence after which a rank is stuck. The longest that ranks wait for one another is the opening
-/// of a scene.
+/// Time of silence after which a rank is stuck. The longest that ranks wait for one another is the opening of a scene.
 const STUCK_TIME: Duration = Duration::from_secs(300);
 
 impl Exchange {
@@ -222,8 +220,7 @@ impl Exchange {
         })
     }
 
-    /// Returns every rank's bytes, by rank, this one's included.
-    /// Fails if a rank is lost, stuck or makes another call.
+    /// Returns every rank's bytes, by rank, this one's included. Fails if a rank is lost, stuck or makes another call.
     pub fn all_gather(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let world = self.world as usize;
         self.call(Call::AllGather, |lines| {
@@ -240,10 +237,9 @@ impl Exchange {
         })
     }
 
-    /// Returns the bytes that rank 0 gives, on every rank; the others give nothing. Rank 0 does not wait
-    /// until the others have theirs.
-    /// Fails if rank 0 gives nothing or another rank gives something, or if a rank is lost, stuck or makes another
-    /// call.
+    /// Returns the bytes that rank 0 gives, on every rank; the others give nothing. Rank 0 does not wait until the
+    /// others have theirs. Fails if rank 0 gives nothing or another rank gives something, or if a rank is lost, stuck
+    /// or makes another call.
     pub fn broadcast(&mut self, bytes: Option<Vec<u8>>) -> Result<Vec<u8>, ExchangeError> {
         match (self.rank, &bytes) {
             (0, None) => return Err(ExchangeError::NothingGiven),

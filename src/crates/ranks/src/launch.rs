@@ -14,8 +14,7 @@ pub struct Launch {
     pub rank: u32,
     /// Number of ranks, at least 2.
     pub world: u32,
-    /// Number of ranks on its host, this one among them, where the launcher says so. They share the
-    /// host's processor.
+    /// Number of ranks on its host, this one among them, where the launcher says so. They share the host's processor.
     pub local_world: Option<u32>,
     /// Its number among those, where the launcher says so.
     pub local_rank: Option<u32>,
@@ -34,8 +33,7 @@ pub enum Meeting {
         /// Its address.
         address: SocketAddr,
     },
-    /// Rank 0 holds the coordinator, at the first port that it can have; the others try all of
-    /// them.
+    /// Rank 0 holds the coordinator, at the first port that it can have; the others try all of them.
     Hosts {
         /// Name or address of rank 0's host.
         host: String,
@@ -84,8 +82,7 @@ pub enum LaunchError {
     NoPlace { name: &'static str, here: u32, world: u32 },
 }
 
-/// Reads the environment: which rank of how many, and where they meet. None: this process works
-/// alone.
+/// Reads the environment: which rank of how many, and where they meet. None: this process works alone.
 ///
 /// The first of these that is there counts:
 ///
@@ -99,12 +96,11 @@ pub enum LaunchError {
 /// | PMI (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE` |
 ///
 /// Open MPI comes before SLURM: its daemons are tasks of SLURM, whose variables its ranks inherit.
-/// `SPLAT_RENDEZVOUS=HOST:PORT` names the place for all launchers but the supervisor, `SPLAT_TOKEN`
-/// (32 hexadecimal digits) the secret. The ranks of this host are counted by `SPLAT_LOCAL_WORLD`,
-/// `LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_STEP_TASKS_PER_NODE` (where it is the
-/// same for all hosts, else `SLURM_NTASKS_PER_NODE`) or `MPI_LOCALNRANKS`, each with its launcher's
-/// other variables. A rank's number among them is in `SPLAT_LOCAL_RANK`, `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`,
-/// `SLURM_LOCALID` or `MPI_LOCALRANKID`.
+/// `SPLAT_RENDEZVOUS=HOST:PORT` names the place for all launchers but the supervisor, `SPLAT_TOKEN` (32 hexadecimal
+/// digits) the secret. The ranks of this host are counted by `SPLAT_LOCAL_WORLD`, `LOCAL_WORLD_SIZE`,
+/// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_STEP_TASKS_PER_NODE` (where it is the same for all hosts, else
+/// `SLURM_NTASKS_PER_NODE`) or `MPI_LOCALNRANKS`, each with its launcher's other variables. A rank's number among them
+/// is in `SPLAT_LOCAL_RANK`, `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`, `SLURM_LOCALID` or `MPI_LOCALRANKID`.
 ///
 /// An error where a variable is broken or missing beside those that belong to it.
 pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Launch>, LaunchError> {
@@ -148,8 +144,7 @@ enum Role {
 /// The environment.
 struct Variables<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
-    /// Number of the parent process: on one host it is the same for all ranks that one launcher
-    /// started.
+    /// Number of the parent process: on one host it is the same for all ranks that one launcher started.
     parent: u32,
 }
 
@@ -267,8 +262,7 @@ impl Variables<'_> {
         }
     }
 
-    /// The tasks of a SLURM step on each host, where there are as many on all: `4` or `4(x2)`, not
-    /// `4(x2),3`.
+    /// The tasks of a SLURM step on each host, where there are as many on all: `4` or `4(x2)`, not `4(x2),3`.
     fn equal_tasks(&self) -> Option<u32> {
         let text = self.get("SLURM_STEP_TASKS_PER_NODE")?;
         let tasks = match text.split_once("(x") {
@@ -426,8 +420,7 @@ pub enum NodeListError {
     Range { list: String, found: String },
 }
 
-/// The first host of a list, by the numbers as they are written: `node[01-04]` begins with
-/// `node01`.
+/// The first host of a list, by the numbers as they are written: `node[01-04]` begins with `node01`.
 ///
 /// The whole list must be well formed, for a list that was cut may have lost its first host, too.
 pub fn first_host(list: &str) -> Result<String, NodeListError> {

@@ -12,7 +12,6 @@
 //! | [`exchange`] | carries bytes between ranks |
 
 mod coordinator;
-mod error;
 pub mod exchange;
 mod handshake;
 pub mod join;

@@ -102,17 +102,15 @@ impl Link {
         self.progress.store(image, Ordering::Relaxed);
     }
 
-    /// Asks that all ranks stop in an orderly way; each, this one too, hears it by
-    /// [`watch`](Link::watch).
+    /// Asks that all ranks stop in an orderly way; each, this one too, hears it by [`watch`](Link::watch).
     pub fn ask_stop(&self) {
         self.send(&FromRank::Stop);
     }
 
     /// Sets what happens when all are to stop, and when another rank or the coordinator is gone.
     ///
-    /// Earlier events count, too. Both are called in a thread of the link; `on_end` at most
-    /// once, and nothing after it, and nothing once this rank has left. A second call of `watch`
-    /// does nothing.
+    /// Earlier events count, too. Both are called in a thread of the link; `on_end` at most once, and nothing after it,
+    /// and nothing once this rank has left. A second call of `watch` does nothing.
     pub fn watch(
         &self,
         on_stop: impl Fn() + Send + 'static,
@@ -134,8 +132,7 @@ impl Link {
 
     /// Says goodbye: the end of this rank is no death.
     ///
-    /// If this rank holds the coordinator, it waits for the others to leave, too, but at most 10
-    /// s.
+    /// If this rank holds the coordinator, it waits for the others to leave, too, but at most 10 s.
     pub fn leave(&self) {
         self.end(&FromRank::Leave, OTHERS_TIME);
     }

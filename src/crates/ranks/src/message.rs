@@ -1,7 +1,6 @@
 //! Messages between a rank and the coordinator: JSON behind its length.
 //!
-//! A message is the length of its text in bytes (`u32`, little-endian), then the text. The longest has
-//! [`MOST_BYTES`].
+//! A message is the length of its text in bytes (`u32`, little-endian), then the text. The longest has [`MOST_BYTES`].
 //!
 //! The coordinator speaks first: `Challenge`, by which a rank knows that it found its run. The rank
 //! answers with `Hello`. Both prove that they know the token of the run: the rank in `Hello`, the

@@ -11,8 +11,7 @@ use crate::token::{Prover, Token};
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Ports at which nobody listens. They are several, for another test may take one before it is
-/// used.
+/// Ports at which nobody listens. They are several, for another test may take one before it is used.
 fn free_ports() -> Vec<u16> {
     let listeners = [(); 4].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
     listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
