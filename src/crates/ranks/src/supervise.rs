@@ -516,7 +516,7 @@ mod tests {
 
     #[test]
     fn endless_lines_are_cut_and_not_all_is_held() {
-        let letters = std::io::repeat(b'x').take(3 << 20);
+        let letters = io::repeat(b'x').take(3 << 20);
         let held = held(&Lines::of(1, letters).unwrap());
         assert!(held.len() <= MOST_HELD && held.len() > MOST_HELD - 20_000, "{}", held.len());
         assert!(held.split(|byte| *byte == b'\n').all(|line| line.len() < 17 << 10));

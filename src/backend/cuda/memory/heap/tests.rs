@@ -185,7 +185,7 @@ fn memory_comes_in_whole_granules() {
 fn a_refusal_names_the_request_and_the_largest_holder() {
     for is_virtual in [true, false] {
         let (_device, heap) = heap(is_virtual, 32 * MIB);
-        let mut sh = grown(&heap, "sh", 20 << 20);
+        let _sh = grown(&heap, "sh", 20 << 20);
         let DeviceError::Refused(refusal) =
             scratch::<u64>(&heap, "instances", 2 << 20).map(drop).unwrap_err()
         else {
@@ -230,7 +230,7 @@ fn a_region_takes_idle_memory_of_the_arena() {
         let (device, heap) = heap(is_virtual, 32 * MIB);
         drop(scratch::<u8>(&heap, "frame", 20 << 20).unwrap());
         assert_eq!(device.held(), 20 * MIB);
-        let mut region = grown(&heap, "sh", 30 << 20);
+        let _region = grown(&heap, "sh", 30 << 20);
         assert_eq!(device.held(), 30 * MIB);
     }
 }
@@ -446,7 +446,7 @@ fn grown_on_host(heap: &Heap, label: &'static str, bytes: usize) -> Region<u8> {
 fn host_regions_take_no_device_memory() {
     for is_virtual in [true, false] {
         let (device, heap) = lent(is_virtual, Some(HOST));
-        let mut sh = grown_on_host(&heap, "sh", (41 << 20) + 5);
+        let sh = grown_on_host(&heap, "sh", (41 << 20) + 5);
         let entry = heap.ledger()[0];
         assert_eq!((entry.label, entry.kind), ("sh", Kind::Pinned));
         assert_eq!((entry.used, entry.mapped), (Bytes(41 * MIB + 5), Bytes(44 * MIB)));
