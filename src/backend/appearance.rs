@@ -11,10 +11,14 @@ pub trait Appearance<P: Primitive>: Render<P> {
     type Tables;
 
     /// Puts the tables of the training views on the device.
-    fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<Self::Tables, DeviceError>;
+    fn upload_tables(&mut self, _tables: &AppearanceTables) -> Result<Self::Tables, DeviceError> {
+        super::error::refused("tables of colours")
+    }
 
     /// Reads the tables back.
-    fn read_tables(&mut self, tables: &Self::Tables) -> Result<AppearanceTables, DeviceError>;
+    fn read_tables(&mut self, _tables: &Self::Tables) -> Result<AppearanceTables, DeviceError> {
+        super::error::refused("tables of colours")
+    }
 
     /// Applies the view's table to the colours of a frame and keeps the drawn colours beside the changed ones. The
     /// table first catches up on the steps since its last one by its momentum, as in dense Adam.
@@ -22,19 +26,23 @@ pub trait Appearance<P: Primitive>: Render<P> {
     /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without [`super::Wants::compensation`].
     fn compensate(
         &mut self,
-        tables: &mut Self::Tables,
-        frame: Self::Frame<Drawn>,
-        step: &TableStep,
-    ) -> Result<Self::Frame<Compensated>, DeviceError>;
+        _tables: &mut Self::Tables,
+        _frame: Self::Frame<Drawn>,
+        _step: &TableStep,
+    ) -> Result<Self::Frame<Compensated>, DeviceError> {
+        super::error::refused("tables of colours")
+    }
 
     /// Moves the table of the frame's view down the gradient, and turns the frame's gradient into the gradient of the
     /// drawn colours. A table moves once in an iteration.
     fn learn(
         &mut self,
-        tables: &mut Self::Tables,
-        frame: Self::Frame<Scored<Compensated>>,
-        step: &TableStep,
-    ) -> Result<Self::Frame<Scored<Drawn>>, DeviceError>;
+        _tables: &mut Self::Tables,
+        _frame: Self::Frame<Scored<Compensated>>,
+        _step: &TableStep,
+    ) -> Result<Self::Frame<Scored<Drawn>>, DeviceError> {
+        super::error::refused("tables of colours")
+    }
 
     /// Changes the colours by which a frame is measured: clamps them to 0..1 and applies the affine map with the
     /// least squared error to the photograph. Masked pixels do not count.

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::refused;
 use super::{DeviceError, RenderSettings, Store};
 use crate::dataset::View;
 use crate::model::Primitive;
@@ -237,7 +238,9 @@ pub trait Edit<P: Primitive>: Store<P> {
     ) -> Result<(), DeviceError>;
 
     /// Reads the result of [`Self::weigh`] for each Gaussian, pixels. Waits for the device.
-    fn read_weights(&mut self, model: &Self::Model) -> Result<Vec<f32>, DeviceError>;
+    fn read_weights(&mut self, _model: &Self::Model) -> Result<Vec<f32>, DeviceError> {
+        refused("weights of single Gaussians")
+    }
 
     /// Finds the thresholds of candidates, and counts the candidates by gradient.
     fn score(&mut self, model: &Self::Model, rule: &ScoreRule) -> Result<Candidates, DeviceError>;

@@ -9,16 +9,10 @@ use crate::model::Primitive;
 
 /// An error of a device.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum DeviceError {
-    /// The photograph and the render differ in size.
     #[error("the target is {target_px:?} px but the view renders {view_px:?} px")]
-    TargetSize {
-        /// Size of the photograph.
-        target_px: [u32; 2],
-        /// Size of the render.
-        view_px: [u32; 2],
-    },
-    /// A parameter became NaN or infinite.
+    TargetSize { target_px: [u32; 2], view_px: [u32; 2] },
     #[error(
         "{primitive} {index}: its {group}, or a moment of it, is {value}: the optimisation diverged. \
          Lower the learning rates, or resume from an earlier checkpoint"
@@ -26,11 +20,8 @@ pub enum DeviceError {
     NotFinite {
         /// Name of one row.
         primitive: &'static str,
-        /// Index of the row.
         index: usize,
-        /// Name of the parameter.
         group: &'static str,
-        /// Its value.
         value: f64,
     },
     /// The loss became NaN or infinite although the parameters are finite.
@@ -38,195 +29,100 @@ pub enum DeviceError {
         "the loss is {value}: the optimisation diverged. Lower the learning rates, or resume from \
          an earlier checkpoint"
     )]
-    LossNotFinite {
-        /// The loss.
-        value: f64,
-    },
-    /// A step got more views than it takes.
+    LossNotFinite { value: f64 },
     #[error("a step takes at most {most} views, and its gradients hold as many")]
-    TooManyViews {
-        /// Largest number of views of a step.
-        most: usize,
-    },
+    TooManyViews { most: usize },
     /// Another process of the run has failed or sent an invalid message.
     #[error("rank {rank}: {message}")]
-    OfRank {
-        /// Rank of the process.
-        rank: u32,
-        /// Cause.
-        message: String,
-    },
+    OfRank { rank: u32, message: String },
     /// A process of the run cannot use its device.
     #[error("rank {rank}: {problem}")]
-    RankDevice {
-        /// Rank of the process.
-        rank: u32,
-        /// Fault of the device, or of a library that training needs.
-        problem: String,
-    },
+    RankDevice { rank: u32, problem: String },
     /// Another process of the run does not have the scene that rank 0 trains.
     #[error("rank {rank}: {problem}")]
-    OtherScene {
-        /// Rank of the process.
-        rank: u32,
-        /// The fault in its scene.
-        problem: String,
-    },
+    OtherScene { rank: u32, problem: String },
     /// The processes of the run have lost each other.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     /// The primitive has no kernels for the request.
     #[error("{primitives} have no {what} on this device")]
-    Unsupported {
-        /// Name of the primitives in the plural.
-        primitives: &'static str,
-        /// Name of the request.
-        what: &'static str,
-    },
-    /// The request needs surfels.
+    Unsupported { primitives: &'static str, what: &'static str },
     #[error("{what} are drawn of surfels alone: train with --primitive surfels")]
-    NeedsSurfels {
-        /// Name of the request.
-        what: &'static str,
-    },
-    /// A step was called without a view.
+    NeedsSurfels { what: &'static str },
     #[error("a step needs the gradients of a view: call backward before it")]
     NoView,
-    /// A term of the loss lacks an input.
     #[error(
         "the {term} term needs {input}, and there are none: ask for them when the view is drawn"
     )]
-    MissingInput {
-        /// Name of the term.
-        term: &'static str,
-        /// Name of the input.
-        input: &'static str,
-    },
-    /// The frame has no buffer for changed colours.
+    MissingInput { term: &'static str, input: &'static str },
     #[error("the frame has no room for changed colours: ask for it when the view is drawn")]
     NoRoomForColors,
-    /// The frame has no median depths to fuse.
     #[error("the frame has no median depths: ask for them when the view is drawn")]
     NoMedianDepths,
     /// The depths cannot be fused.
     #[error(transparent)]
     Fusion(#[from] FusionError),
-    /// The image is too small for a network of LPIPS.
     #[error(
         "LPIPS needs images of at least {least} x {least} px, and the view has {} x {}", size[0], size[1]
     )]
-    TooSmallForLpips {
-        /// Width and height in px.
-        size: [u32; 2],
-        /// Smallest width and height, px.
-        least: u32,
-    },
-    /// The image has more pixels than kernels can number.
+    TooSmallForLpips { size: [u32; 2], least: u32 },
     #[error(
         "the view is {} x {} px, but a GPU draws at most 65535 px a side and 1431 Mpx in all. Choose a \
          lower --resolution",
         size[0], size[1]
     )]
-    ImageTooLarge {
-        /// Width and height in px.
-        size: [u32; 2],
-    },
-    /// The view has more pairs of a splat and a tile than kernels can number.
+    ImageTooLarge { size: [u32; 2] },
     #[error(
         "the view needs {count} pairs of a splat and a tile, but kernels number at most {most}: \
          lower the --resolution, or cap the Gaussians with --max-points"
     )]
-    TooManyInstances {
-        /// Number of pairs.
-        count: u64,
-        /// The most there may be.
-        most: u32,
-    },
-    /// More Gaussians than kernels can number.
+    TooManyInstances { count: u64, most: u32 },
     #[error(
         "{wanted} Gaussians are wanted, but a device numbers at most {most}; cap them with \
          --max-points", most = u32::MAX
     )]
-    TooManyGaussians {
-        /// Requested number.
-        wanted: usize,
-    },
-    /// A row beyond the last was requested.
+    TooManyGaussians { wanted: usize },
     #[error("row {row} was asked for, but the model has {len} Gaussians")]
-    NoSuchRow {
-        /// The row.
-        row: usize,
-        /// Number of Gaussians.
-        len: usize,
-    },
-    /// The statistics belong to other triangles than the model's.
+    NoSuchRow { row: usize, len: usize },
     #[error("{found} statistics of triangles were given, but the model has {faces} triangles")]
     OtherFaces {
         /// Length of one of the columns.
         found: usize,
-        /// Triangles of the model.
         faces: usize,
     },
-    /// The kept vertices are not in ascending order.
     #[error("vertices that stay have to be given in ascending order, each once")]
     KeptNotAscending,
-    /// There is no colour table for the view.
     #[error("the colour table of training view {view} was asked for, but there are {views}")]
-    NoSuchTable {
-        /// Index of the view among the training views.
-        view: usize,
-        /// Number of tables.
-        views: usize,
-    },
-    /// The model changed after its candidates were counted.
+    NoSuchTable { view: usize, views: usize },
     #[error("{counted} candidates were counted, and the model has {found} now: score it again")]
-    StaleCandidates {
-        /// Number of candidates then.
-        counted: usize,
-        /// Their number.
-        found: usize,
-    },
-    /// The selection belongs to another model, or to rows that changed since.
+    StaleCandidates { counted: usize, found: usize },
     #[error(
         "Gaussians of the model came, went or changed places since some were selected: select again"
     )]
     StaleSelection,
-    /// The way to select does not suit the candidates, or the edit does not suit the selection.
     #[error(
         "the edit does not suit its candidates: by gradient they are picked as the best and grow, by \
          opacity they are picked with replacement and share"
     )]
     UnsuitedEdit,
-    /// The length of neighbour lists is out of range.
     #[error(
         "lists of {count} neighbours were asked for, but a device makes such of 1 to {most}",
         most = MOST_NEIGHBOURS
     )]
-    NeighbourCount {
-        /// Requested length.
-        count: u32,
-    },
-    /// The neighbours belong to another model, or to rows that changed since.
+    NeighbourCount { count: u32 },
     #[error(
         "the neighbours were found among {found} Gaussians, and since then Gaussians of the model, \
          which has {len}, came, went or changed places: find them again"
     )]
-    StaleNeighbours {
-        /// Gaussians of the lists.
-        found: usize,
-        /// Gaussians of the model.
-        len: usize,
-    },
+    StaleNeighbours { found: usize, len: usize },
     /// The user asked for a device that this program or machine does not have.
     #[error("{0}")]
     Unavailable(String),
-    /// There is no NVIDIA driver.
     #[error(
         "there is no NVIDIA driver on this machine (libcuda.so.1 is not found). Install the driver, \
          580 or newer, or train with --device cpu"
     )]
     NoDriver,
-    /// The driver is older than the kernels need.
     #[error(
         "the NVIDIA driver supports CUDA {}.{}, but CUDA {}.{} is needed. Update the driver to 580 \
          or newer, or train with --device cpu",
@@ -238,7 +134,6 @@ pub enum DeviceError {
         /// CUDA version of the kernels.
         needed: i32,
     },
-    /// The driver shows no GPU.
     #[error(
         "the NVIDIA driver finds no GPU{}. `nvidia-smi` should list one; or train with --device cpu",
         match visible { Some(list) => format!(" (CUDA_VISIBLE_DEVICES={list})"), None => String::new() }
@@ -247,18 +142,15 @@ pub enum DeviceError {
         /// `CUDA_VISIBLE_DEVICES` if it is set.
         visible: Option<String>,
     },
-    /// The kernels were not compiled for this GPU.
     #[error(
         "{name} has compute capability {}.{}, and this program was built for {built:?}. Build it again \
          with SPLAT_CUDA_ARCHS={arch}, or train with --device cpu",
         arch / 10, arch % 10
     )]
     NoCode {
-        /// Name of the GPU.
         name: String,
         /// Its compute capability, as 10 major + minor.
         arch: u32,
-        /// Compute capabilities with code.
         built: Vec<u32>,
     },
     /// The request exceeds the budget.
@@ -271,36 +163,25 @@ pub enum DeviceError {
         wanted.mib(), free.mib(), held.mib(), held_most(largest)
     )]
     OutOfMemory {
-        /// Name of the contents.
         label: &'static str,
-        /// Requested bytes.
         wanted: Bytes,
-        /// Bytes that this program holds.
         held: Bytes,
-        /// Bytes that the driver has left.
         free: Bytes,
         /// The largest entries.
         largest: Vec<Entry>,
     },
-    /// The GPU has no memory left for the driver's own contexts, code and queues.
     #[error(
         "the GPU's memory is full: the driver has none left for its own part of {call}. End other \
          programs that use the GPU"
     )]
-    DriverOutOfMemory {
-        /// Name of the call.
-        call: &'static str,
-    },
-    /// The host has no page-locked memory left.
+    DriverOutOfMemory { call: &'static str },
     #[error(
         "`{label}` needs {:.1} MiB of page-locked RAM, and the system gives no more. End other programs, \
          give the container more RAM{}",
         wanted.mib(), demand.map_or(", or lower --host-limit", HostDemand::remedy)
     )]
     OutOfHostMemory {
-        /// Name of the contents.
         label: &'static str,
-        /// Requested bytes.
         wanted: Bytes,
         /// Part of the model that needs the memory, if any.
         demand: Option<HostDemand>,
@@ -310,12 +191,7 @@ pub enum DeviceError {
     HostRefused(Box<HostRefusal>),
     /// The driver or a library refused a call.
     #[error("{call} failed: {reason}. Check the GPU: splat doctor")]
-    Driver {
-        /// Name of the call.
-        call: &'static str,
-        /// Message of the driver or the library.
-        reason: String,
-    },
+    Driver { call: &'static str, reason: String },
 }
 
 impl DeviceError {
@@ -390,4 +266,10 @@ impl Capability {
 
 pub(crate) fn unsupported<P: Primitive>(what: &'static str) -> DeviceError {
     DeviceError::Unsupported { primitives: P::SCHEMA.many(), what }
+}
+
+/// Default of operations on which several ranks cannot work together. The command line refuses such a run before it
+/// begins.
+pub(super) fn refused<T>(what: &'static str) -> Result<T, DeviceError> {
+    Err(DeviceError::Unsupported { primitives: "Gaussians of several ranks", what })
 }

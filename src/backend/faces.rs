@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::error::refused;
 use super::{AdamStep, DeviceError, Edit, Rates, Render};
 use crate::model::{BoundColumns, BoundTopology, Gaussians};
 
@@ -45,28 +46,47 @@ pub struct Remesh<'a> {
 /// A device that trains triangles between the rows of a model.
 pub trait Faces: Edit<Gaussians> {
     /// Replaces a model's triangles and resets their statistics.
-    fn set_faces(&mut self, model: &mut Self::Model, faces: &[[u32; 3]])
-    -> Result<(), DeviceError>;
+    fn set_faces(
+        &mut self,
+        _model: &mut Self::Model,
+        _faces: &[[u32; 3]],
+    ) -> Result<(), DeviceError> {
+        refused("triangles")
+    }
 
     /// Returns the triangles; none for a model without.
-    fn faces<'a>(&self, model: &'a Self::Model) -> &'a [[u32; 3]];
+    fn faces<'a>(&self, _model: &'a Self::Model) -> &'a [[u32; 3]] {
+        &[]
+    }
 
     /// Reads the position and the opacity logit of each vertex.
-    fn vertices(&mut self, model: &Self::Model) -> Result<Vec<[f32; 4]>, DeviceError>;
+    fn vertices(&mut self, _model: &Self::Model) -> Result<Vec<[f32; 4]>, DeviceError> {
+        refused("triangles")
+    }
 
     /// Reads the triangles' statistics.
-    fn face_statistics(&mut self, model: &Self::Model) -> Result<FaceStatistics, DeviceError>;
+    fn face_statistics(&mut self, _model: &Self::Model) -> Result<FaceStatistics, DeviceError> {
+        Ok(FaceStatistics::zeros(0))
+    }
 
     /// Restores the triangles' statistics when a run resumes.
     fn set_face_statistics(
         &mut self,
-        model: &mut Self::Model,
-        statistics: &FaceStatistics,
-    ) -> Result<(), DeviceError>;
+        _model: &mut Self::Model,
+        _statistics: &FaceStatistics,
+    ) -> Result<(), DeviceError> {
+        refused("triangles")
+    }
 
     /// Changes vertices and triangles. The mean of two opacities is independent of the opacity floor, and the scales
     /// of all vertices are set to [`log_sizes`](crate::math::adam::log_sizes). Nothing changes if memory is refused.
-    fn remesh(&mut self, model: &mut Self::Model, change: &Remesh<'_>) -> Result<(), DeviceError>;
+    fn remesh(
+        &mut self,
+        _model: &mut Self::Model,
+        _change: &Remesh<'_>,
+    ) -> Result<(), DeviceError> {
+        refused("triangles")
+    }
 }
 
 /// Learned state of a mesh and of the Gaussians' shapes on it, on the host.
@@ -120,21 +140,27 @@ pub trait Bind: Render<Gaussians> {
     /// opacities and colours keep their values and moments.
     fn bind(
         &mut self,
-        model: &mut Self::Model,
-        topology: &Arc<BoundTopology>,
-        state: &BoundState,
-    ) -> Result<Self::Binding, DeviceError>;
+        _model: &mut Self::Model,
+        _topology: &Arc<BoundTopology>,
+        _state: &BoundState,
+    ) -> Result<Self::Binding, DeviceError> {
+        refused("mesh that they are bound to")
+    }
 
     /// Moves the mesh, the Gaussians' shapes, opacities and colours down the mean gradient of the views, and then the
     /// Gaussians to their positions on the mesh. Sums are in a fixed order.
     fn step_bound(
         &mut self,
-        model: &mut Self::Model,
-        binding: &mut Self::Binding,
-        gradients: Self::Gradients,
-        step: &BoundStep,
-    ) -> Result<(), DeviceError>;
+        _model: &mut Self::Model,
+        _binding: &mut Self::Binding,
+        _gradients: Self::Gradients,
+        _step: &BoundStep,
+    ) -> Result<(), DeviceError> {
+        refused("mesh that they are bound to")
+    }
 
     /// Reads the learned state back.
-    fn read_binding(&mut self, binding: &Self::Binding) -> Result<BoundState, DeviceError>;
+    fn read_binding(&mut self, _binding: &Self::Binding) -> Result<BoundState, DeviceError> {
+        refused("mesh that they are bound to")
+    }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use splat_formats::{CellLists, NearRow};
 
 use super::device::Held;
+use super::error::refused;
 use super::{Device, DeviceError, Store};
 use crate::abi::MOST_NEIGHBOURS;
 use crate::dataset::View;
@@ -22,16 +23,21 @@ pub trait Neighbours<P: Primitive>: Store<P> {
     /// invalid when rows are added, removed or moved ([`DeviceError::StaleNeighbours`]).
     type Lists: NeighbourLists;
 
-    /// Finds the `count` nearest neighbours of each centre, nearest first and lower rows first among equals. A
-    /// Gaussian is its own neighbour, unless `count` lower rows are at the same position. `count` is 1 to
-    /// [`MOST_NEIGHBOURS`] and is lowered to the size of the model. Centres that are not finite are in no other list
-    /// and have only themselves, `count` times. If there are fewer than `count` finite centres, a list is filled up
-    /// with its own row.
+    /// Finds the `count` nearest neighbours of each centre, nearest first and lower rows first among equals. A Gaussian
+    /// is its own neighbour, unless `count` lower rows are at the same position. `count` is 1 to [`MOST_NEIGHBOURS`]
+    /// and is lowered to the size of the model. Centres that are not finite are in no other list and have only
+    /// themselves, `count` times. If there are fewer than `count` finite centres, a list is filled up with its own row.
     ///
     /// Exact to the last bit on every device: the squared distance is dx dx + dy dy + dz dz in single precision, each
     /// operation rounded by itself and summed from the left. A distance that overflows is infinite and comes last by
     /// its row.
-    fn neighbours(&mut self, model: &Self::Model, count: u32) -> Result<Self::Lists, DeviceError>;
+    fn neighbours(
+        &mut self,
+        _model: &Self::Model,
+        _count: u32,
+    ) -> Result<Self::Lists, DeviceError> {
+        refused("lists of neighbours")
+    }
 
     /// Reads the neighbours of these rows, `[rows, k]`.
     fn read_neighbours(
@@ -63,23 +69,33 @@ pub trait Palettes: Device {
 
     /// Copies rows of `width` numbers each to the device. Returns [`DeviceError::Unsupported`] if the device cannot
     /// search rows of this width.
-    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<Self::PaletteRows, DeviceError>;
+    fn hold_rows(
+        &mut self,
+        _rows: &[f32],
+        _width: usize,
+    ) -> Result<Self::PaletteRows, DeviceError> {
+        refused("palettes")
+    }
 
     /// Finds for each row the nearest of the centres in its cells. Waits for the device.
     fn near_entries(
         &mut self,
-        rows: &mut Self::PaletteRows,
-        centers: &[f32],
-        cells: &CellLists<'_>,
-    ) -> Result<Vec<NearRow>, DeviceError>;
+        _rows: &mut Self::PaletteRows,
+        _centers: &[f32],
+        _cells: &CellLists<'_>,
+    ) -> Result<Vec<NearRow>, DeviceError> {
+        refused("palettes")
+    }
 
     /// Finds for each row the `count` cells with the nearest centres, nearest first. Waits for the device.
     fn near_cells(
         &mut self,
-        rows: &mut Self::PaletteRows,
-        centers: &[f32],
-        count: usize,
-    ) -> Result<Vec<u32>, DeviceError>;
+        _rows: &mut Self::PaletteRows,
+        _centers: &[f32],
+        _count: usize,
+    ) -> Result<Vec<u32>, DeviceError> {
+        refused("palettes")
+    }
 }
 
 // The 3D filter of Mip-Splatting (Yu et al. 2024, section 4.1).

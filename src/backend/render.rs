@@ -151,9 +151,8 @@ pub enum Reach {
     Seen,
 }
 
-/// Random motion of Gaussians that are nearly transparent (Kheradmand et al. 2024, section 4.1): a
-/// centre moves by `rate` · sigmoid(-100 (opacity - 0.005)) · Σ n, where Σ is the Gaussian's covariance
-/// and n is standard normal.
+/// Random motion of Gaussians that are nearly transparent (Kheradmand et al. 2024, section 4.1): a centre moves by
+/// `rate` · sigmoid(-100 (opacity - 0.005)) · Σ n, where Σ is the Gaussian's covariance and n is standard normal.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Noise {
     /// Factor of the motion: the centres' learning rate times a constant.

@@ -34,23 +34,29 @@ pub trait Worths<P: Primitive>: Render<P> {
     /// Creates sums without views. `absent` has an entry for each Gaussian: true if it is left out.
     fn no_worths(
         &mut self,
-        model: &Self::Model,
-        absent: &[bool],
-    ) -> Result<Self::WorthSums, DeviceError>;
+        _model: &Self::Model,
+        _absent: &[bool],
+    ) -> Result<Self::WorthSums, DeviceError> {
+        super::error::refused("worths")
+    }
 
     /// Adds the contributions of each Gaussian in a view that is drawn without the left-out ones. Returns the
     /// distances to the photograph. After an error the view is not added.
     fn add_worths(
         &mut self,
-        model: &Self::Model,
-        view: &View,
-        settings: &RenderSettings,
-        target: &Self::Target,
-        sums: &mut Self::WorthSums,
-    ) -> Result<Measured, DeviceError>;
+        _model: &Self::Model,
+        _view: &View,
+        _settings: &RenderSettings,
+        _target: &Self::Target,
+        _sums: &mut Self::WorthSums,
+    ) -> Result<Measured, DeviceError> {
+        super::error::refused("worths")
+    }
 
     /// Reads the contribution of each Gaussian. Waits for the device.
-    fn read_worths(&mut self, sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError>;
+    fn read_worths(&mut self, _sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError> {
+        super::error::refused("worths")
+    }
 }
 
 pub(crate) fn check_absent(absent: &[bool], len: usize) -> Result<(), DeviceError> {
@@ -94,33 +100,45 @@ pub trait Fuse<P: Primitive>: Render<P> {
     type FusedVoxels;
 
     /// Creates a survey without views.
-    fn new_survey(&mut self, space: Space) -> Result<Self::BrickSurvey, DeviceError>;
+    fn new_survey(&mut self, _space: Space) -> Result<Self::BrickSurvey, DeviceError> {
+        super::error::refused("fused depths")
+    }
 
     /// Adds the bricks near a view's depths to the survey.
     fn survey_depths(
         &mut self,
-        survey: &mut Self::BrickSurvey,
-        frame: &Self::Frame<Shown>,
-        seen: MaskedView<'_>,
-    ) -> Result<(), DeviceError>;
+        _survey: &mut Self::BrickSurvey,
+        _frame: &Self::Frame<Shown>,
+        _seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        super::error::refused("fused depths")
+    }
 
     /// Reads the survey. Waits for the device.
-    fn read_survey(&mut self, survey: Self::BrickSurvey) -> Result<Survey, DeviceError>;
+    fn read_survey(&mut self, _survey: Self::BrickSurvey) -> Result<Survey, DeviceError> {
+        super::error::refused("fused depths")
+    }
 
     /// Creates the voxels of surveyed bricks, without views.
     fn new_voxels(
         &mut self,
-        bricks: &Arc<SurveyedBricks>,
-    ) -> Result<Self::FusedVoxels, DeviceError>;
+        _bricks: &Arc<SurveyedBricks>,
+    ) -> Result<Self::FusedVoxels, DeviceError> {
+        super::error::refused("fused depths")
+    }
 
     /// Adds a view to the means of the voxels that it shows.
     fn fuse_depths(
         &mut self,
-        voxels: &mut Self::FusedVoxels,
-        frame: &Self::Frame<Shown>,
-        seen: MaskedView<'_>,
-    ) -> Result<(), DeviceError>;
+        _voxels: &mut Self::FusedVoxels,
+        _frame: &Self::Frame<Shown>,
+        _seen: MaskedView<'_>,
+    ) -> Result<(), DeviceError> {
+        super::error::refused("fused depths")
+    }
 
     /// Reads the voxels. Waits for the device.
-    fn read_voxels(&mut self, voxels: Self::FusedVoxels) -> Result<Fusion, DeviceError>;
+    fn read_voxels(&mut self, _voxels: Self::FusedVoxels) -> Result<Fusion, DeviceError> {
+        super::error::refused("fused depths")
+    }
 }

@@ -27,9 +27,8 @@ use splat_mesh::tetrahedra::CutError;
 use splat_mesh::tsdf::FusionError;
 use splat_ranks::exchange::ExchangeError;
 use splat_ranks::join::JoinError;
-use splat_ranks::launch::LaunchError;
+use splat_ranks::launch::{LaunchError, NodeListError};
 use splat_ranks::message::MessageError;
-use splat_ranks::node_list::NodeListError;
 use splat_ranks::supervise::SuperviseError;
 
 use super::device::{DeviceOptions, no_kernels};

@@ -94,9 +94,8 @@ pub const fn decode_first(word: u32, at: u32) -> f32 {
     f32::from_bits((upper >> 4).cast_unsigned() & 0x87f0_0000) / FIRST_DOWN
 }
 
-/// Encodes a share from 0 to [`CODE_MAX`] in the upper 8 bits: 5 bits of exponent, 3 of mantissa. Normal down to
-/// 2^-31, smallest 2^-34. Only 0 becomes 0, because a quotient by the root of a vanished second moment would be far
-/// too large.
+/// Encodes a share from 0 to [`CODE_MAX`] in the upper 8 bits: 5 bits of exponent, 3 of mantissa. Normal down to 2^-31,
+/// smallest 2^-34. Only 0 becomes 0, because a quotient by the root of a vanished second moment would be far too large.
 pub fn encode_second(share: f32, random: u32) -> u32 {
     let size = share.min(CODE_MAX);
     let least = size.to_bits().min(1) << 20;

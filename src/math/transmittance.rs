@@ -221,8 +221,7 @@ impl<R: Real> OnRay<R> {
     }
 }
 
-/// Returns the depth at which the Gaussians of a ray, ordered by their centres' depths, have stopped half of the
-/// light.
+/// Returns the depth at which the Gaussians of a ray, ordered by their centres' depths, have stopped half of the light.
 ///
 /// `None` if more than half passes all of them, if the transmittance is so flat that the depth is arbitrary, or if
 /// the depth is not beyond `near` (world units).

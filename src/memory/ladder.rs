@@ -1,8 +1,7 @@
 //! Fallbacks for little GPU memory, in order, and the conditions under which each is restored.
 //!
 //! The module knows no device: a [`Holder`] has the memory, the [`Ladder`] decides which rung is next. A rung is
-//! restored when its cost fits in memory and it was given up for a while, so that no rung flips between two
-//! iterations.
+//! restored when its cost fits in memory and it was given up for a while, so that no rung flips between two iterations.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -128,8 +127,7 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// Creates a ladder whose first rung is given up first. A duplicate counts once; a missing rung is never given
-    /// up.
+    /// Creates a ladder whose first rung is given up first. A duplicate counts once; a missing rung is never given up.
     pub fn new(order: &[Rung]) -> Self {
         let mut steps: Vec<Rung> = Vec::with_capacity(order.len());
         for &rung in order {
@@ -240,8 +238,7 @@ impl Ladder {
         }
     }
 
-    /// Warns that this program holds `excess` bytes too many and no rung is left. Warns once until the excess is
-    /// gone.
+    /// Warns that this program holds `excess` bytes too many and no rung is left. Warns once until the excess is gone.
     pub fn warn_of_excess(&mut self, excess: Bytes) {
         let is_over = excess > Bytes(0);
         if is_over && !self.is_over {
@@ -293,6 +290,72 @@ impl Ladder {
             }
         }
     }
+}
+
+// Scale of training views when memory is short.
+
+/// Factor of one reduction.
+const FACTOR: f64 = 0.9;
+
+/// Scale of training views and their photographs: 0.9 to the power of the number of steps that ran out of memory
+/// ([`Rung::Resolution`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrainingScale {
+    times: u32,
+}
+
+impl TrainingScale {
+    /// Full size.
+    pub const FULL: Self = Self { times: 0 };
+
+    /// Scale 0.53. Smaller views would show too little to learn from.
+    pub const SMALLEST: Self = Self { times: 6 };
+
+    /// Returns the scale after `times` reductions, at least [`Self::SMALLEST`].
+    pub fn after(times: u32) -> Self {
+        Self { times: times.min(Self::SMALLEST.times) }
+    }
+
+    /// Returns the number of reductions.
+    pub fn times(self) -> u32 {
+        self.times
+    }
+
+    /// Returns the next smaller scale; `None` at the smallest.
+    pub fn smaller(self) -> Option<Self> {
+        (self != Self::SMALLEST).then_some(Self { times: self.times + 1 })
+    }
+
+    /// Returns true if this scale is smaller than another.
+    pub fn is_below(self, other: Self) -> bool {
+        self.times > other.times
+    }
+
+    /// Returns the factor of a view's sides.
+    pub fn factor(self) -> f64 {
+        // Repeated multiplication: the last bit of a power function differs between machines.
+        (0..self.times).fold(1.0, |factor, _| factor * FACTOR)
+    }
+
+    /// Returns the scaled size of a view, px.
+    pub fn px(self, full: [u32; 2]) -> [u32; 2] {
+        let factor = self.factor();
+        full.map(|side| rounded(f64::from(side) * factor))
+    }
+
+    /// Returns all scales, the largest first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=Self::SMALLEST.times).map(|times| Self { times })
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "at most the side that it was"
+)]
+fn rounded(side: f64) -> u32 {
+    (side.round_ties_even() as u32).max(1)
 }
 
 #[cfg(test)]
@@ -723,5 +786,19 @@ mod tests {
                 prop_assert!(of <= 1, "{rung:?}: {changes:?}");
             }
         }
+    }
+
+    #[test]
+    fn views_get_smaller_down_to_half_their_size_and_no_further() {
+        let factors: Vec<f64> = TrainingScale::all().map(TrainingScale::factor).collect();
+        assert_eq!((factors.len(), factors[0], factors[1]), (7, 1.0, 0.9));
+        assert!((factors[6] - 0.531_441).abs() < 1e-12);
+        let second = TrainingScale::FULL.smaller().and_then(TrainingScale::smaller).unwrap();
+        assert_eq!((second.times(), second), (2, TrainingScale::after(2)));
+        assert_eq!(second.px([1000, 1]), [810, 1]);
+        assert!(second.is_below(TrainingScale::FULL) && !second.is_below(second));
+        assert_eq!(TrainingScale::after(99), TrainingScale::SMALLEST);
+        assert_eq!(TrainingScale::SMALLEST.smaller(), None);
+        assert_eq!(TrainingScale::FULL.px([37, 29]), [37, 29]);
     }
 }

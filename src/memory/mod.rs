@@ -7,7 +7,6 @@ mod ladder;
 mod ledger;
 mod limit;
 pub mod plan;
-mod training_scale;
 
 pub use bytes::{Bytes, ParseBytesError, as_text};
 pub use host::{
@@ -15,7 +14,6 @@ pub use host::{
     peak_resident_memory, release_freed_memory, resident_memory,
 };
 pub use host_allowance::{HostAllowance, HostDemand, HostRefusal};
-pub use ladder::{Gain, Holder, Ladder, Rung, RungChange};
+pub use ladder::{Gain, Holder, Ladder, Rung, RungChange, TrainingScale};
 pub use ledger::{Entry, Kind, Ledger, Refusal, held_most};
 pub use limit::{Allowance, CardSharing, Limit, ParseLimitError};
-pub use training_scale::TrainingScale;

@@ -18,16 +18,46 @@ use crate::model::Gaussians;
 /// Selected rows of one version of a model.
 #[derive(Debug)]
 pub struct Selection {
-    rows_version: RowsVersion,
-    picked: Picked,
+    pub(super) rows_version: RowsVersion,
+    pub(super) picked: Picked,
 }
 
 #[derive(Debug)]
-enum Picked {
+pub(super) enum Picked {
     Best(Vec<Growing>),
     /// Rows to keep.
     Retained(Vec<Growing>),
     Drawn(DrawnSources),
+}
+
+impl Selection {
+    /// Selects among the candidates of a model, whose rows have this version.
+    pub(super) fn of<R: Real>(
+        model: &Model<R>,
+        candidates: &Candidates,
+        pick: Pick,
+        rows_version: &RowsVersion,
+    ) -> Result<Self, DeviceError> {
+        let picked = match (pick, candidates.rule) {
+            (Pick::Best(kept), ScoreRule::Weight) => {
+                Picked::Retained(densify::select(model, candidates, kept)?)
+            }
+            (Pick::Best(births), _) => Picked::Best(densify::select(model, candidates, births)?),
+            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
+                Picked::Drawn(relocate::select(model, min, into, RandomStream::of_key(key)))
+            }
+            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
+        };
+        Ok(Self { rows_version: rows_version.clone(), picked })
+    }
+}
+
+/// Finds the thresholds of candidates, and counts the candidates by gradient.
+pub(super) fn score<R: Real>(model: &Model<R>, rule: &ScoreRule) -> Candidates {
+    match rule.by_gradient() {
+        Some(gradient) => densify::score(model, rule, &gradient),
+        None => Candidates { rule: *rule, ..Candidates::NONE },
+    }
 }
 
 impl<R: Real> Edit<Gaussians> for Cpu<R> {
@@ -54,10 +84,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
     }
 
     fn score(&mut self, model: &Model<R>, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
-        Ok(match rule.by_gradient() {
-            Some(gradient) => densify::score(model, rule, &gradient),
-            None => Candidates { rule: *rule, ..Candidates::NONE },
-        })
+        Ok(score(model, rule))
     }
 
     fn select(
@@ -66,17 +93,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
         candidates: &Candidates,
         pick: Pick,
     ) -> Result<Selection, DeviceError> {
-        let picked = match (pick, candidates.rule) {
-            (Pick::Best(kept), ScoreRule::Weight) => {
-                Picked::Retained(densify::select(model, candidates, kept)?)
-            }
-            (Pick::Best(births), _) => Picked::Best(densify::select(model, candidates, births)?),
-            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
-                Picked::Drawn(relocate::select(model, min, into, RandomStream::of_key(key)))
-            }
-            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
-        };
-        Ok(Selection { rows_version: model.rows_version().clone(), picked })
+        Selection::of(model, candidates, pick, model.rows_version())
     }
 
     fn edit(

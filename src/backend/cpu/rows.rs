@@ -9,28 +9,21 @@ use crate::model::Primitive;
 impl<R: Real, P: Primitive> Model<R, P> {
     /// Reserves exactly `count` more rows. Growing on demand would double each column.
     pub(super) fn reserve_rows(&mut self, count: usize) {
-        for column in &mut self.columns {
-            let width = column.width;
-            for part in held(column) {
-                part.reserve_exact(count * width);
-            }
+        for FloatPart { width, values, .. } in floats(&mut self.columns) {
+            values.reserve_exact(count * width);
         }
         for part in &mut self.packed {
-            let width = part.width();
-            part.words.reserve_exact(count * width);
+            part.words.reserve_exact(count * part.width());
         }
     }
 
     /// Appends a copy of a row with zero moments to every column.
     pub(super) fn append_copy(&mut self, row: usize) {
-        for ModelColumn { width, values, first_moments, second_moments } in &mut self.columns {
-            if !values.is_empty() {
-                values.extend_from_within(row * *width..(row + 1) * *width);
-            }
-            for moments in [first_moments, second_moments] {
-                if !moments.is_empty() {
-                    moments.resize(moments.len() + *width, R::ZERO);
-                }
+        for FloatPart { width, is_moment, values } in floats(&mut self.columns) {
+            if is_moment {
+                values.resize(values.len() + width, R::ZERO);
+            } else {
+                values.extend_from_within(row * width..(row + 1) * width);
             }
         }
         for part in &mut self.packed {
@@ -45,19 +38,14 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// Appends the mean of two rows with zero moments to every column.
     pub(super) fn append_mean(&mut self, ends: [usize; 2]) {
-        for ModelColumn { width, values, first_moments, second_moments } in &mut self.columns {
-            if !values.is_empty() {
-                let [a, b] = ends.map(|row| row * *width);
-                values.extend_from_within(a..a + *width);
-                let mean = values.len() - *width;
-                for k in 0..*width {
-                    values[mean + k] = (values[a + k] + values[b + k]) * R::HALF;
-                }
+        for FloatPart { width, is_moment, values } in floats(&mut self.columns) {
+            if is_moment {
+                values.resize(values.len() + width, R::ZERO);
+                continue;
             }
-            for moments in [first_moments, second_moments] {
-                if !moments.is_empty() {
-                    moments.resize(moments.len() + *width, R::ZERO);
-                }
+            let [a, b] = ends.map(|row| row * width);
+            for k in 0..width {
+                values.push((values[a + k] + values[b + k]) * R::HALF);
             }
         }
         for part in &mut self.packed {
@@ -90,10 +78,8 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// Copies the parameters of one row to another.
     pub(super) fn copy_row(&mut self, from: usize, to: usize) {
-        for ModelColumn { width, values, .. } in &mut self.columns {
-            if !values.is_empty() {
-                values.copy_within(from * *width..(from + 1) * *width, to * *width);
-            }
+        for FloatPart { width, values, .. } in floats(&mut self.columns).filter(|p| !p.is_moment) {
+            values.copy_within(from * width..(from + 1) * width, to * width);
         }
         for part in self.packed.iter_mut().filter(|part| !part.of.is_moment()) {
             let width = part.width();
@@ -103,12 +89,8 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// Zeros the moments of a row.
     pub(super) fn forget_row(&mut self, row: usize) {
-        for ModelColumn { width, first_moments, second_moments, .. } in &mut self.columns {
-            for moments in [first_moments, second_moments] {
-                if !moments.is_empty() {
-                    moments[row * *width..(row + 1) * *width].fill(R::ZERO);
-                }
-            }
+        for FloatPart { width, values, .. } in floats(&mut self.columns).filter(|p| p.is_moment) {
+            values[row * width..(row + 1) * width].fill(R::ZERO);
         }
         for part in self.packed.iter_mut().filter(|part| part.of.is_moment()) {
             let width = part.width();
@@ -142,11 +124,8 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// Moves the kept rows to the front, in place. Does not change the statistics.
     pub(super) fn retain_rows(&mut self, keep: &[bool]) {
-        for column in &mut self.columns {
-            let width = column.width;
-            for part in held(column) {
-                retain(part, width, keep);
-            }
+        for FloatPart { width, values, .. } in floats(&mut self.columns) {
+            retain(values, width, keep);
         }
         for part in &mut self.packed {
             let width = part.width();
@@ -157,11 +136,8 @@ impl<R: Real, P: Primitive> Model<R, P> {
     /// Reorders the rows and their statistics.
     pub(super) fn reorder_rows(&mut self, row_from_place: &[usize]) {
         self.invalidate_rows();
-        for column in &mut self.columns {
-            let width = column.width;
-            for part in held(column) {
-                *part = gathered(part, width, row_from_place);
-            }
+        for FloatPart { width, values, .. } in floats(&mut self.columns) {
+            *values = gathered(values, width, row_from_place);
         }
         for part in &mut self.packed {
             part.words = gathered(&part.words, part.width(), row_from_place);
@@ -177,9 +153,21 @@ impl<R: Real, P: Primitive> Model<R, P> {
     }
 }
 
-/// Returns the parts of a column that are not packed.
-fn held<R>(column: &mut ModelColumn<R>) -> impl Iterator<Item = &mut Vec<R>> {
-    column.parts_mut().into_iter().filter(|part| !part.is_empty())
+/// Values or moments of a column, `[n, width]`.
+struct FloatPart<'a, R> {
+    width: usize,
+    is_moment: bool,
+    values: &'a mut Vec<R>,
+}
+
+/// Returns the parts of columns that are not packed.
+fn floats<R>(columns: &mut [ModelColumn<R>]) -> impl Iterator<Item = FloatPart<'_, R>> {
+    let parts = columns.iter_mut().flat_map(|column| {
+        let width = column.width;
+        let parts = [false, true, true].into_iter().zip(column.parts_mut());
+        parts.map(move |(is_moment, values)| FloatPart { width, is_moment, values })
+    });
+    parts.filter(|part| !part.values.is_empty())
 }
 
 fn retain<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {

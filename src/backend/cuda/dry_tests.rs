@@ -195,6 +195,20 @@ fn run(storage: Storage, give_up: &[Rung], on_host: u64) -> Result<DryRun, Devic
     DryRun::over(case(storage), &options, heap_beside(host(on_host), CARD))
 }
 
+/// Returns a run and its model with `mib` MiB left beside them.
+fn short_run(
+    storage: Storage,
+    give_up: &[Rung],
+    on_host: u64,
+    mib: u64,
+) -> Result<(DryRun, Model), DeviceError> {
+    let mut run = run(storage, give_up, on_host)?;
+    let model = run.model()?;
+    run.device.trim_memory()?;
+    run.leave(mib * MIB);
+    Ok((run, model))
+}
+
 /// Compares the ledger's bytes of each region with the schema's.
 fn assert_places(run: &DryRun, model: &Model) {
     let ledger = run.device.session.heap.ledger();
@@ -268,10 +282,7 @@ fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
     // With ever less room: 100,000 new Gaussians take 72 MB, compact 32, offloaded 12, beside scratch.
     let mut found = Vec::new();
     for mib in (4..240).rev().step_by(4) {
-        let mut run = run(Storage::Full, &rungs, 4096)?;
-        let mut model = run.model()?;
-        run.device.trim_memory()?;
-        run.leave(mib * MIB);
+        let (mut run, mut model) = short_run(Storage::Full, &rungs, 4096, mib)?;
         let granted = run.device.grant_births(&mut model, 100_000)?;
         model.grow(&run.device.session, granted)?;
         assert_places(&run, &model);
@@ -292,10 +303,7 @@ fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
 
 #[test]
 fn offloading_compacts_the_model() -> Result<(), DeviceError> {
-    let mut run = run(Storage::Full, &[Rung::Offload, Rung::Births], 4096)?;
-    let mut model = run.model()?;
-    run.device.trim_memory()?;
-    run.leave(32 * MIB);
+    let (mut run, mut model) = short_run(Storage::Full, &[Rung::Offload, Rung::Births], 4096, 32)?;
     let granted = run.device.grant_births(&mut model, 100_000)?;
     assert_eq!(
         (model.storage(), run.given_up().first()),
@@ -309,10 +317,7 @@ fn offloading_compacts_the_model() -> Result<(), DeviceError> {
 fn a_full_host_keeps_colours_on_the_device() -> Result<(), DeviceError> {
     let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
     // Page-locked staging takes part of the 1 MiB.
-    let mut run = run(Storage::Full, &rungs, 1)?;
-    let mut model = run.model()?;
-    run.device.trim_memory()?;
-    run.leave(32 * MIB);
+    let (mut run, mut model) = short_run(Storage::Full, &rungs, 1, 32)?;
     let granted = run.device.grant_births(&mut model, 100_000)?;
     assert!(granted < 100_000);
     assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![rungs[0], rungs[2]]));
@@ -327,10 +332,7 @@ fn a_full_host_keeps_colours_on_the_device() -> Result<(), DeviceError> {
 fn a_model_is_offloaded_only_if_the_host_holds_more() -> Result<(), DeviceError> {
     let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
     let grant = |on_host| {
-        let mut run = run(Storage::Full, &rungs, on_host)?;
-        let mut model = run.model()?;
-        run.device.trim_memory()?;
-        run.leave(30 * MIB);
+        let (mut run, mut model) = short_run(Storage::Full, &rungs, on_host, 30)?;
         let granted = run.device.grant_births(&mut model, 100_000)?;
         model.grow(&run.device.session, granted)?;
         assert_places(&run, &model);

@@ -42,26 +42,15 @@ pub struct StorageKernels {
     /// Steps down the gradients of several views.
     pub step_views: Option<KernelName>,
     /// Kernels of rows drawn as surfels.
-    pub surfels: Option<SurfelKernels>,
+    pub surfels: Option<ShapeKernels>,
     /// Kernels of rows drawn as vertices of triangles.
-    pub vertices: Option<VertexKernels>,
+    pub vertices: Option<ShapeKernels>,
 }
 
-/// The kernels of rows that are vertices of triangles, with the same arguments.
+/// The kernels of rows that are drawn as surfels or as vertices of triangles, with the same arguments.
 #[derive(Clone, Copy)]
-pub struct VertexKernels {
-    /// Computes the colours of visible vertices.
-    pub color: KernelName,
-    /// Steps down the gradient of one view.
-    pub step: KernelName,
-    /// Steps down the gradients of several views.
-    pub step_views: KernelName,
-}
-
-/// The kernels of rows that are drawn as surfels, with the same arguments.
-#[derive(Clone, Copy)]
-pub struct SurfelKernels {
-    /// Projects rows to records.
+pub struct ShapeKernels {
+    /// Projects rows to records, or computes the colours of visible vertices.
     pub project: KernelName,
     /// Steps down the gradient of one view.
     pub step: KernelName,
@@ -83,13 +72,13 @@ macro_rules! gaussian_kernels {
             step: of_program("adam", concat!("adam", $suffix)),
             step_extended: of_program("adam", concat!("adam_extended", $suffix)),
             step_views: Some(of_program("adam_views", concat!("adam_views", $suffix))),
-            surfels: Some(SurfelKernels {
+            surfels: Some(ShapeKernels {
                 project: of_program("project", concat!("project_surfels", $suffix)),
                 step: of_program("adam", concat!("adam_surfels", $suffix)),
                 step_views: of_program("adam_views", concat!("adam_views_surfels", $suffix)),
             }),
-            vertices: Some(VertexKernels {
-                color: of_program("triangles", concat!("color_vertices", $suffix)),
+            vertices: Some(ShapeKernels {
+                project: of_program("triangles", concat!("color_vertices", $suffix)),
                 step: of_program("adam", concat!("adam_vertices", $suffix)),
                 step_views: of_program("adam_views", concat!("adam_views_vertices", $suffix)),
             }),
@@ -210,10 +199,9 @@ impl LoadedStorage {
         let mut step = |name| kernel(by, name, ADAM_BLOCK);
         let steps = [step(&names.step)?, step(&names.step_extended)?];
         let step_views = names.step_views.as_ref().map(step).transpose()?;
-        let surfels = names.surfels.as_ref().map(|of| [&of.project, &of.step, &of.step_views]);
-        let surfels = surfels.map(|names| LoadedShape::of(by, names)).transpose()?;
-        let vertices = names.vertices.as_ref().map(|of| [&of.color, &of.step, &of.step_views]);
-        let vertices = vertices.map(|names| LoadedShape::of(by, names)).transpose()?;
+        let surfels = names.surfels.as_ref().map(|names| LoadedShape::of(by, names)).transpose()?;
+        let vertices =
+            names.vertices.as_ref().map(|names| LoadedShape::of(by, names)).transpose()?;
         Ok(Self { project: plain_and_extended, expect, step: steps, step_views, surfels, vertices })
     }
 
@@ -229,14 +217,11 @@ impl LoadedStorage {
 }
 
 impl LoadedShape {
-    fn of(
-        by: &mut dyn Find,
-        [project, step, step_views]: [&KernelName; 3],
-    ) -> Result<Self, DeviceError> {
+    fn of(by: &mut dyn Find, names: &ShapeKernels) -> Result<Self, DeviceError> {
         Ok(Self {
-            project: kernel(by, project, PROJECT_BLOCK)?,
-            step: kernel(by, step, ADAM_BLOCK)?,
-            step_views: kernel(by, step_views, ADAM_BLOCK)?,
+            project: kernel(by, &names.project, PROJECT_BLOCK)?,
+            step: kernel(by, &names.step, ADAM_BLOCK)?,
+            step_views: kernel(by, &names.step_views, ADAM_BLOCK)?,
         })
     }
 }

@@ -64,7 +64,7 @@ pub enum Opening {
 impl Opening {
     /// Receives the first command of rank 0.
     pub fn receive(line: &RankLine) -> Result<Self, DeviceError> {
-        match line.next_command()? {
+        match line.take()? {
             RankCommand::Begin { config, scene } => Ok(Self::Begin { config, scene }),
             RankCommand::End => Ok(Self::End),
             command => {
@@ -101,8 +101,7 @@ pub struct RankTarget<T> {
 }
 
 impl<S: RankShard> Follower<S> {
-    /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins
-    /// is here.
+    /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins is here.
     pub fn join(mut shard: S) -> Result<Self, DeviceError> {
         shard.line().refuse_problems()?;
         shard.meet()?;
@@ -128,7 +127,7 @@ impl<S: RankShard> Follower<S> {
 
     /// Waits for the next command, and does it where it can alone.
     pub fn obey(&mut self) -> Result<RankOrder, DeviceError> {
-        match self.shard.line().next_command()? {
+        match self.shard.line().take()? {
             RankCommand::Load { sh_degree, rows } => {
                 self.share = Some(self.shard.take_rows(sh_degree, rows)?);
             }

@@ -2,29 +2,26 @@
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
-
-use splat_formats::{CellLists, NearRow};
-use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
 use super::line::{FailedStep, LateReports, RankLosses};
 use super::line::{RankCommand, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, Sight};
 use crate::abi::terms::Terms;
-use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
+use crate::backend::error::refused;
+use crate::backend::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::{
-    AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
-    Device, DeviceError, DeviceInfo, DeviceMemory, Drawing, Edit, EditRule, Edited, FaceStatistics,
-    Faces, Filter3d, Fuse, Held, LadderState, Look, Lpips, MaskedView, Measured, ModelShape,
-    Neighbours, Objective, Palettes, Peaks, Photo, Pick, Remesh, Render, RenderSettings, Rendered,
-    Rows, ScoreRule, Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_rows,
+    AdamStep, Adjust, Appearance, Bind, Candidates, Device, DeviceError, DeviceInfo, DeviceMemory,
+    Drawing, Edit, EditRule, Edited, Faces, Filter3d, Fuse, Held, LadderState, Look, Lpips,
+    Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick, Render,
+    RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, Transmittances, Wants, Worths,
+    check_rows,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
 use crate::memory::plan::OptionalColumns;
 use crate::memory::{Bytes, TrainingScale};
-use crate::model::{BoundTopology, Gaussians, Primitive as _};
+use crate::model::{Gaussians, Primitive as _};
 use crate::perceptual::{LpipsInput, LpipsWeights};
 
 /// Rank 0 of several devices that train a model together.
@@ -43,8 +40,7 @@ pub struct Leader<S: RankShard> {
     outcomes: Vec<RankOutcome<LeaderLosses<S>>>,
     /// The news of the other ranks of their views of the last round, once it has come.
     awaited: Option<Rc<LateReports>>,
-    /// Why a part of a step has failed here, which the others have begun, if that is so: nothing can be asked of
-    /// them.
+    /// Why a part of a step has failed here, which the others have begun, if that is so: nothing can be asked of them.
     failed: FailedStep,
 }
 
@@ -88,7 +84,7 @@ impl<S: RankShard> Leader<S> {
     /// Sends a command to all ranks.
     pub(super) fn command(&self, command: &RankCommand) -> Result<(), DeviceError> {
         self.failed.check()?;
-        self.shard.line().command(command)
+        self.shard.line().give(command)
     }
 
     /// Does a part of a step that all ranks have begun.
@@ -414,10 +410,6 @@ impl<S: RankShard> Edit<Gaussians> for Leader<S> {
         self.shard.weigh(model, &views, &settings)
     }
 
-    fn read_weights(&mut self, _: &S::Share) -> Result<Vec<f32>, DeviceError> {
-        refused("weights of single Gaussians")
-    }
-
     fn score(&mut self, model: &S::Share, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         if rule.by_gradient().is_none() {
             return Ok(Candidates { rule: *rule, ..Candidates::NONE });
@@ -465,8 +457,8 @@ impl<S: RankShard> Filter3d for Leader<S> {
     }
 }
 
-// Work on drawn views alone, which rank 0 does like any device, and work that several ranks cannot do together:
-// the command line refuses such a run before it begins.
+// Work on drawn views alone, which rank 0 does like any device. Work that several ranks cannot do together is refused
+// by default.
 
 /// A type without values.
 #[derive(Clone, Copy, Debug)]
@@ -477,17 +469,6 @@ impl Held for Impossible {
         match *self {}
     }
 }
-
-pub(super) fn refused<T>(what: &'static str) -> Result<T, DeviceError> {
-    Err(DeviceError::Unsupported { primitives: "Gaussians of several ranks", what })
-}
-
-const TABLES: &str = "tables of colours";
-const TRIANGLES: &str = "triangles";
-const VOXELS: &str = "fused depths";
-const MESHES: &str = "mesh that they are bound to";
-const WORTHS: &str = "worths";
-const PALETTES: &str = "palettes";
 
 impl<S: RankShard> Lpips<Gaussians> for Leader<S> {
     type Net = <S::Device as Lpips<Gaussians>>::Net;
@@ -510,10 +491,6 @@ impl<S: RankShard> Lpips<Gaussians> for Leader<S> {
 impl<S: RankShard> Neighbours<Gaussians> for Leader<S> {
     type Lists = <S::Device as Neighbours<Gaussians>>::Lists;
 
-    fn neighbours(&mut self, _: &S::Share, _: u32) -> Result<Self::Lists, DeviceError> {
-        refused("lists of neighbours")
-    }
-
     fn read_neighbours(
         &mut self,
         lists: &Self::Lists,
@@ -525,32 +502,6 @@ impl<S: RankShard> Neighbours<Gaussians> for Leader<S> {
 
 impl<S: RankShard> Appearance<Gaussians> for Leader<S> {
     type Tables = Impossible;
-
-    fn upload_tables(&mut self, _: &AppearanceTables) -> Result<Impossible, DeviceError> {
-        refused(TABLES)
-    }
-
-    fn read_tables(&mut self, tables: &Impossible) -> Result<AppearanceTables, DeviceError> {
-        match *tables {}
-    }
-
-    fn compensate(
-        &mut self,
-        tables: &mut Impossible,
-        _: Self::Frame<Drawn>,
-        _: &TableStep,
-    ) -> Result<Self::Frame<Compensated>, DeviceError> {
-        match *tables {}
-    }
-
-    fn learn(
-        &mut self,
-        tables: &mut Impossible,
-        _: Self::Frame<Scored<Compensated>>,
-        _: &TableStep,
-    ) -> Result<Self::Frame<Scored<Drawn>>, DeviceError> {
-        match *tables {}
-    }
 
     fn correct(
         &mut self,
@@ -575,145 +526,19 @@ impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {
 
 impl<S: RankShard> Worths<Gaussians> for Leader<S> {
     type WorthSums = Impossible;
-
-    fn no_worths(&mut self, _: &S::Share, _: &[bool]) -> Result<Impossible, DeviceError> {
-        refused(WORTHS)
-    }
-
-    fn add_worths(
-        &mut self,
-        _: &S::Share,
-        _: &View,
-        _: &RenderSettings,
-        _: &Self::Target,
-        sums: &mut Impossible,
-    ) -> Result<Measured, DeviceError> {
-        match *sums {}
-    }
-
-    fn read_worths(&mut self, sums: &Impossible) -> Result<Vec<Worth>, DeviceError> {
-        match *sums {}
-    }
 }
 
 impl<S: RankShard> Palettes for Leader<S> {
     type PaletteRows = Impossible;
-
-    fn hold_rows(&mut self, _: &[f32], _: usize) -> Result<Impossible, DeviceError> {
-        refused(PALETTES)
-    }
-
-    fn near_entries(
-        &mut self,
-        rows: &mut Impossible,
-        _: &[f32],
-        _: &CellLists<'_>,
-    ) -> Result<Vec<NearRow>, DeviceError> {
-        match *rows {}
-    }
-
-    fn near_cells(
-        &mut self,
-        rows: &mut Impossible,
-        _: &[f32],
-        _: usize,
-    ) -> Result<Vec<u32>, DeviceError> {
-        match *rows {}
-    }
 }
 
 impl<S: RankShard> Fuse<Gaussians> for Leader<S> {
     type BrickSurvey = Impossible;
     type FusedVoxels = Impossible;
-
-    fn new_survey(&mut self, _: Space) -> Result<Impossible, DeviceError> {
-        refused(VOXELS)
-    }
-
-    fn survey_depths(
-        &mut self,
-        survey: &mut Impossible,
-        _: &Self::Frame<Shown>,
-        _: MaskedView<'_>,
-    ) -> Result<(), DeviceError> {
-        match *survey {}
-    }
-
-    fn read_survey(&mut self, survey: Impossible) -> Result<Survey, DeviceError> {
-        match survey {}
-    }
-
-    fn new_voxels(&mut self, _: &Arc<SurveyedBricks>) -> Result<Impossible, DeviceError> {
-        refused(VOXELS)
-    }
-
-    fn fuse_depths(
-        &mut self,
-        voxels: &mut Impossible,
-        _: &Self::Frame<Shown>,
-        _: MaskedView<'_>,
-    ) -> Result<(), DeviceError> {
-        match *voxels {}
-    }
-
-    fn read_voxels(&mut self, voxels: Impossible) -> Result<Fusion, DeviceError> {
-        match voxels {}
-    }
 }
 
 impl<S: RankShard> Bind for Leader<S> {
     type Binding = Impossible;
-
-    fn bind(
-        &mut self,
-        _: &mut S::Share,
-        _: &Arc<BoundTopology>,
-        _: &BoundState,
-    ) -> Result<Impossible, DeviceError> {
-        refused(MESHES)
-    }
-
-    fn step_bound(
-        &mut self,
-        _: &mut S::Share,
-        binding: &mut Impossible,
-        _: Self::Gradients,
-        _: &BoundStep,
-    ) -> Result<(), DeviceError> {
-        match *binding {}
-    }
-
-    fn read_binding(&mut self, binding: &Impossible) -> Result<BoundState, DeviceError> {
-        match *binding {}
-    }
 }
 
-impl<S: RankShard> Faces for Leader<S> {
-    fn set_faces(&mut self, _: &mut S::Share, _: &[[u32; 3]]) -> Result<(), DeviceError> {
-        refused(TRIANGLES)
-    }
-
-    fn faces<'a>(&self, _: &'a S::Share) -> &'a [[u32; 3]] {
-        &[]
-    }
-
-    fn vertices(&mut self, _: &S::Share) -> Result<Vec<[f32; 4]>, DeviceError> {
-        refused(TRIANGLES)
-    }
-
-    fn face_statistics(&mut self, _: &S::Share) -> Result<FaceStatistics, DeviceError> {
-        Ok(FaceStatistics::zeros(0))
-    }
-
-    fn set_face_statistics(
-        &mut self,
-        _: &mut S::Share,
-        _: &FaceStatistics,
-    ) -> Result<(), DeviceError> {
-        refused(TRIANGLES)
-    }
-
-    fn remesh(&mut self, _: &mut S::Share, _: &Remesh<'_>) -> Result<(), DeviceError> {
-        refused(TRIANGLES)
-    }
-}
+impl<S: RankShard> Faces for Leader<S> {}

@@ -61,16 +61,6 @@ impl RankLine {
         Ok(make(&mut exchange)?)
     }
 
-    /// Sends a command of rank 0 to all ranks.
-    pub(super) fn command(&self, command: &RankCommand) -> Result<(), DeviceError> {
-        self.give(command)
-    }
-
-    /// Receives the next command of rank 0.
-    pub(super) fn next_command(&self) -> Result<RankCommand, DeviceError> {
-        self.take()
-    }
-
     /// Rank 0 gives all ranks a value.
     pub(in crate::backend) fn give<T: Serialize>(&self, value: &T) -> Result<(), DeviceError> {
         let bytes = encoded(value, 0)?;
@@ -149,20 +139,10 @@ pub const RANK_PROTOCOL: u32 = 4;
 /// Something that all ranks do together.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum RankCommand {
-    /// Open the scene of a run.
-    Begin {
-        /// The run's configuration, TOML.
-        config: String,
-        /// The scene's fingerprint.
-        scene: u64,
-    },
-    /// Take rows of a new model.
-    Load {
-        /// Highest degree of the spherical harmonics.
-        sh_degree: u32,
-        /// Rows of all ranks.
-        rows: usize,
-    },
+    /// Open the scene of a run, by its configuration (TOML) and fingerprint.
+    Begin { config: String, scene: u64 },
+    /// Take rows of a new model, of which all ranks have this number.
+    Load { sh_degree: u32, rows: usize },
     /// Send rank 0 the rows of these numbers.
     Read(Range<usize>),
     /// Send it the parameters of the rows of these numbers.
@@ -178,19 +158,9 @@ pub(super) enum RankCommand {
     /// Move down the gradients.
     Step(AdamStep),
     /// Sum the rows' blend weights over views.
-    Weigh {
-        /// The views.
-        views: Vec<View>,
-        /// Settings of their rendering.
-        settings: RenderSettings,
-    },
+    Weigh { views: Vec<View>, settings: RenderSettings },
     /// Select among candidates.
-    Select {
-        /// All candidates.
-        candidates: Candidates,
-        /// Rule that selects among them.
-        pick: Pick,
-    },
+    Select { candidates: Candidates, pick: Pick },
     /// Find the candidates.
     Score(ScoreRule),
     /// Report the number of new Gaussians, at most this one, for which there is memory.
@@ -199,13 +169,8 @@ pub(super) enum RankCommand {
     Edit(EditRule),
     /// Change all rows alike.
     Adjust(Adjust),
-    /// Compute the 3D filter from these views.
-    Smooth {
-        /// The views.
-        views: Vec<View>,
-        /// Depth from which on they sample the scene.
-        sampled_from: f64,
-    },
+    /// Compute the 3D filter from these views, which sample the scene from a depth on.
+    Smooth { views: Vec<View>, sampled_from: f64 },
     /// The run is over.
     End,
 }
@@ -365,7 +330,7 @@ impl LateReports {
     fn of(&self, rank: u32) -> Result<ViewReport, DeviceError> {
         if !self.are_there() {
             self.failed.check()?;
-            self.line.command(&RankCommand::Report)?;
+            self.line.give(&RankCommand::Report)?;
             self.come(self.line.all_gather(&ViewReport::NoView)?);
         }
         let found = self.found.borrow();

@@ -126,6 +126,14 @@ pub trait SharedViews: Shard {
         gradients: &mut <Self::Device as Render<Gaussians>>::Gradients,
     ) -> Result<(), DeviceError>;
 
+    /// Puts the blend weights of all rows in these views where the statistics were.
+    fn weigh(
+        &mut self,
+        share: &mut Self::Share,
+        views: &[View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError>;
+
     /// Moves the rows of this rank.
     fn step(
         &mut self,
@@ -139,14 +147,6 @@ pub trait SharedViews: Shard {
 pub trait SharedEdits: Shard {
     /// The selected rows.
     type Selection;
-
-    /// Puts the blend weights of all rows in these views where the statistics were.
-    fn weigh(
-        &mut self,
-        share: &mut Self::Share,
-        views: &[View],
-        settings: &RenderSettings,
-    ) -> Result<(), DeviceError>;
 
     /// Finds the candidates among the rows of all ranks, and counts them.
     fn score(&mut self, share: &Self::Share, rule: &ScoreRule) -> Result<Candidates, DeviceError>;

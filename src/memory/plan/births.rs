@@ -1,14 +1,13 @@
 //! Largest number of new Gaussians in a densification step, found before anything grows.
 
 use super::forecast::largest_that_fits;
-use super::mapping::Granule;
 use super::refinement;
+use super::rows::Granule;
 use super::work::{DryRun, Work, search_scratch};
 use crate::layout::{Library, ModelSize, REGIONS, Scratch};
 use crate::memory::Bytes;
 
-/// Divisor of the margin on an iteration's scratch: views differ, and the capacity for splats is a twentieth too
-/// large.
+/// Divisor of the margin on an iteration's scratch: views differ, and the capacity for splats is a twentieth too large.
 const MARGIN_SHARE: u64 = 16;
 
 /// Largest number that kernels count.
@@ -19,8 +18,7 @@ const MAX_GAUSSIANS: u64 = u32::MAX as u64;
 pub struct Growth {
     /// Bytes that may be held.
     pub budget: Bytes,
-    /// Bytes of everything that is neither the model nor scratch, and stays: context and code,
-    /// photographs.
+    /// Bytes of everything that is neither the model nor scratch, and stays: context and code, photographs.
     pub others: Bytes,
     /// Size of the model before the step.
     pub model: ModelSize,
@@ -147,7 +145,7 @@ mod tests {
 
     use super::*;
     use crate::backend::cuda::dry_run;
-    use crate::layout::GAUSSIANS;
+    use crate::memory::plan::work::plain;
     use crate::memory::plan::{OptionalColumns, Storage};
 
     const MIB: u64 = 1 << 20;
@@ -233,8 +231,7 @@ mod tests {
             )| {
                 let storage = if compact { Storage::Compact } else { Storage::Full };
                 let optional = OptionalColumns { filter_3d: all, absolute_norm_sums: all };
-                let model =
-                    ModelSize { gaussians, schema: &GAUSSIANS, sh_degree, storage, optional };
+                let model = ModelSize { sh_degree, storage, optional, ..plain(gaussians) };
                 let granule = Granule::default();
                 let before = model.with(gaussians + gaussians * pruned / 100);
                 Growth {
@@ -301,15 +298,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_large_card_grants_everything_that_can_be_numbered() {
-        let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
-        let model =
-            ModelSize { gaussians: 1000, schema: &GAUSSIANS, sh_degree: 3, storage, optional };
-        let growth = Growth {
+    /// Returns a model of 1000 Gaussians on a device with more memory than they need.
+    fn roomy(storage: Storage) -> Growth {
+        Growth {
             budget: Bytes(u64::MAX / 2),
             others: Bytes(0),
-            model,
+            model: ModelSize { sh_degree: 3, storage, ..plain(1000) },
             mapped: [Bytes(0); REGIONS],
             iteration_scratch: Bytes(500_000),
             granule: Granule::default(),
@@ -318,7 +312,12 @@ mod tests {
             coarse: None,
             host: None,
             dry_run,
-        };
+        }
+    }
+
+    #[test]
+    fn a_large_card_grants_everything_that_can_be_numbered() {
+        let growth = roomy(Storage::Full);
         assert_eq!(largest_births(&growth, 12_345), 12_345);
         assert_eq!(largest_births(&growth, u64::MAX), MAX_GAUSSIANS - 1000);
         // 716 bytes of model and 500 of scratch per Gaussian, and a margin.
@@ -335,24 +334,9 @@ mod tests {
 
     #[test]
     fn the_host_limits_births_by_the_memory_for_their_colours() {
-        let (storage, optional) = (Storage::Offloaded, OptionalColumns::NONE);
-        let model =
-            ModelSize { gaussians: 1000, schema: &GAUSSIANS, sh_degree: 3, storage, optional };
         let host =
             HostGrowth { room: Bytes(200 * MIB), granule: Granule::default(), is_virtual: true };
-        let growth = Growth {
-            budget: Bytes(u64::MAX / 2),
-            others: Bytes(0),
-            model,
-            mapped: [Bytes(0); REGIONS],
-            iteration_scratch: Bytes(500_000),
-            granule: Granule::default(),
-            is_virtual: true,
-            target: None,
-            coarse: None,
-            host: Some(host),
-            dry_run,
-        };
+        let growth = Growth { host: Some(host), ..roomy(Storage::Offloaded) };
         let most = |growth: &Growth| 1000 + largest_births(growth, 10_000_000);
         // 96, 52 and 52 bytes per Gaussian, in whole granules.
         let each = (200 * MIB) as f64 / most(&growth) as f64;

@@ -2,11 +2,9 @@
 
 use serde::Serialize;
 
-use super::mapping::Granule;
-use super::photographs::PlannedPhotographs;
-use super::rows::PlannedRow;
+use super::rows::{Granule, PlannedPhotographs, PlannedRow};
 use crate::layout::{PHOTOS_IN_TURN, RESIDENT_PHOTOS, SCRATCH, STATUS, Scratch, spare};
-use crate::memory::Bytes;
+use crate::memory::{Bytes, TrainingScale};
 
 /// Context and code, measured on an H200 (driver 580, kernels of compute capability 9.0).
 pub const CONTEXT: Bytes = Bytes(526 << 20);
@@ -103,11 +101,44 @@ pub(super) struct Account<'a> {
 }
 
 /// Stages within a budget.
-pub(super) struct Budgeted {
-    pub(super) stages: Vec<PlannedStage>,
-    pub(super) peak: Bytes,
+struct Budgeted {
+    stages: Vec<PlannedStage>,
+    peak: Bytes,
     /// Photographs that stay on the device to the end.
-    pub(super) resident: usize,
+    resident: usize,
+}
+
+/// Fallbacks of a forecast.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    pub(super) in_bands: bool,
+    /// True if depths are fused on the host.
+    pub(super) on_host: bool,
+    /// Neighbours in the lists of the coarse stage, if it follows.
+    pub(super) neighbours: Option<u32>,
+    pub(super) scale: TrainingScale,
+}
+
+impl Way {
+    /// No fallbacks and no coarse stage.
+    pub(super) const USUAL: Self =
+        Self { in_bands: false, on_host: false, neighbours: None, scale: TrainingScale::FULL };
+
+    /// Returns all ways, cheapest first: with or without bands, with each length of the neighbour lists, and with
+    /// smaller training views.
+    pub(super) fn all(bands: bool, resolution: bool, lengths: &[Option<u32>]) -> Vec<Self> {
+        let drawn = if bands { &[false, true][..] } else { &[false] };
+        let scales =
+            TrainingScale::all().take_while(|&scale| resolution || scale == TrainingScale::FULL);
+        let mut ways = Vec::new();
+        for scale in scales {
+            for &neighbours in lengths {
+                let way = Self { neighbours, scale, ..Self::USUAL };
+                ways.extend(drawn.iter().map(|&in_bands| Self { in_bands, ..way }));
+            }
+        }
+        ways
+    }
 }
 
 impl Account<'_> {
@@ -129,27 +160,41 @@ impl Account<'_> {
         played.iter().map(need).max().unwrap_or_default()
     }
 
-    /// Returns the first way whose stages fit the budget, or the last way; `None` if there are no ways.
-    pub(super) fn first_that_fits<W: Copy>(
+    /// Returns the smallest budget for the stages of any of these ways.
+    pub(super) fn least(&self, ways: &[Way], play: impl Fn(Way) -> Vec<Played>) -> Bytes {
+        ways.iter().map(|&way| self.least_of(&play(way))).min().unwrap_or_default()
+    }
+
+    /// Forecasts the first way whose stages fit the budget, or the last way. `least` is the smallest sufficient budget.
+    pub(super) fn forecast(
         &self,
-        ways: &[W],
-        play: impl Fn(W) -> Vec<Played>,
+        ways: &[Way],
+        play: impl Fn(Way) -> Vec<Played>,
         budget: Option<Bytes>,
-    ) -> Option<(W, Vec<Played>)> {
-        let mut last = None;
-        for &way in ways {
-            let played = play(way);
-            let fits = budget.is_none_or(|budget| self.least_of(&played) <= budget);
-            last = Some((way, played));
-            if fits {
+        least: Bytes,
+    ) -> Forecast {
+        let (mut way, mut played) = (Way::USUAL, Vec::new());
+        for &next in ways {
+            (way, played) = (next, play(next));
+            if budget.is_none_or(|budget| self.least_of(&played) <= budget) {
                 break;
             }
         }
-        last
+        let Budgeted { stages, peak, resident } = self.budgeted(&played, budget);
+        Forecast {
+            stages,
+            peak,
+            least,
+            in_bands: way.in_bands,
+            training_scale: way.scale.factor(),
+            neighbours: way.neighbours,
+            photographs_resident: resident,
+            photographs: self.photographs.trained.len(),
+        }
     }
 
     /// Returns the memory of the stages within a budget.
-    pub(super) fn budgeted(&self, played: &[Played], budget: Option<Bytes>) -> Budgeted {
+    fn budgeted(&self, played: &[Played], budget: Option<Bytes>) -> Budgeted {
         let resident = self.resident(played, budget);
         let photographs = self.granule.whole(self.photographs.first(resident));
         let stages: Vec<PlannedStage> =

@@ -1,11 +1,8 @@
 //! Memory of drawing a model for its mesh.
 
-use super::forecast::{Account, Budgeted, Forecast, Played};
-use super::mapping::Granule;
-use super::photographs::PlannedPhotographs;
-use super::rows::PlannedRow;
-use super::seen::ViewGrowth;
-use super::work::{DryRun, PlannedViews, transfer};
+use super::forecast::{Account, Forecast, Played, Way};
+use super::rows::{Granule, PlannedPhotographs, PlannedRow};
+use super::work::{DryRun, PlannedViews, ViewGrowth, transfer};
 use crate::layout::{
     BRICK_MARKS, BRICKS, DepthUse, Library, Live, ModelSize, Records, VOXELS, ViewRequest,
     marks_len,
@@ -54,44 +51,23 @@ pub struct PlannedMeshing {
     pub dry_run: DryRun,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct MeshingWay {
-    in_bands: bool,
-    /// True if depths are fused on the host.
-    on_host: bool,
-}
-
 static NONE: PlannedPhotographs = PlannedPhotographs { trained: Vec::new(), held_out: Vec::new() };
 
 impl PlannedMeshing {
     /// Forecasts the memory within a budget, or without a limit. Views always have their full size, since smaller
     /// ones would show another surface.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
-        let account = self.account();
-        let found = account.first_that_fits(&self.ways(), |way| self.play(way), budget);
-        let (way, played) = found.unwrap_or_default();
-        let Budgeted { stages, peak, resident } = account.budgeted(&played, budget);
-        Forecast {
-            stages,
-            peak,
-            least: self.least(),
-            in_bands: way.in_bands,
-            training_scale: 1.0,
-            neighbours: None,
-            photographs_resident: resident,
-            photographs: 0,
-        }
+        self.account().forecast(&self.ways(), |way| self.play(way), budget, self.least())
     }
 
     /// Returns the smallest sufficient budget.
     pub fn least(&self) -> Bytes {
-        let least = |&way: &MeshingWay| self.account().least_of(&self.play(way));
-        self.ways().iter().map(least).min().unwrap_or_default()
+        self.account().least(&self.ways(), |way| self.play(way))
     }
 
     /// Returns the peak of each label of the ledger.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
-        self.account().ledger(&self.play(MeshingWay { in_bands, on_host: false }))
+        self.account().ledger(&self.play(Way { in_bands, ..Way::USUAL }))
     }
 
     fn account(&self) -> Account<'static> {
@@ -99,18 +75,15 @@ impl PlannedMeshing {
     }
 
     /// Returns all fallbacks, cheapest first.
-    fn ways(&self) -> Vec<MeshingWay> {
-        let places: &[bool] = match self.drawing {
-            SurfaceDrawing::FusedDepths { .. } => &[false, true],
-            SurfaceDrawing::MeanDepths { .. } | SurfaceDrawing::Places(_) => &[false],
-        };
-        let drawn: &[bool] = if self.bands { &[false, true] } else { &[false] };
-        let ways =
-            |&on_host: &bool| drawn.iter().map(move |&in_bands| MeshingWay { in_bands, on_host });
-        places.iter().flat_map(ways).collect()
+    fn ways(&self) -> Vec<Way> {
+        let mut ways = Way::all(self.bands, false, &[None]);
+        if matches!(self.drawing, SurfaceDrawing::FusedDepths { .. }) {
+            ways.extend(ways.clone().into_iter().map(|way| Way { on_host: true, ..way }));
+        }
+        ways
     }
 
-    fn play(&self, MeshingWay { in_bands, on_host }: MeshingWay) -> Vec<Played> {
+    fn play(&self, Way { in_bands, on_host, .. }: Way) -> Vec<Played> {
         let model = &self.model;
         let view = self.seen.of(model.gaussians);
         let held = || self.account().held(model.regions());
@@ -158,21 +131,15 @@ impl PlannedMeshing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{GAUSSIANS, OptionalColumns, Storage};
     use crate::memory::plan::CONTEXT;
+    use crate::memory::plan::work::plain;
 
     const MEANS: SurfaceDrawing = SurfaceDrawing::MeanDepths { then_medians: false };
 
     fn meshing(drawing: SurfaceDrawing) -> PlannedMeshing {
         PlannedMeshing {
             records: Records::Ellipses,
-            model: ModelSize {
-                gaussians: 1_000_000,
-                schema: &GAUSSIANS,
-                sh_degree: 3,
-                storage: Storage::Full,
-                optional: OptionalColumns::NONE,
-            },
+            model: ModelSize { sh_degree: 3, ..plain(1_000_000) },
             seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 3e5 },
             drawing,
             textured: false,

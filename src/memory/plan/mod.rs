@@ -4,27 +4,24 @@
 
 mod births;
 mod forecast;
-mod host;
-mod mapping;
 mod meshing;
-mod photographs;
 mod refinement;
 mod rows;
 mod run;
-mod seen;
 mod work;
 
 pub use births::{CoarseGrowth, Growth, HostGrowth, largest_births};
 pub use forecast::{CONTEXT, Forecast, PlannedStage, largest_that_fits, nccl, nccl_blocks};
-pub use host::{Host, PICTURED_VIEWS, PICTURES_OF_VIEW};
-pub use mapping::Granule;
 pub use meshing::{PlannedMeshing, SurfaceDrawing};
-pub use photographs::{PlannedColorTables, PlannedPhotographs};
-pub use refinement::PlannedRefinement;
-pub use refinement::{FEWER_NEIGHBOURS, Maps, PlannedCoarse, neighbour_lists};
-pub use rows::PlannedRow;
+pub use refinement::{FEWER_NEIGHBOURS, Maps, PlannedCoarse, PlannedRefinement, neighbour_lists};
+pub use rows::{
+    Granule, Host, PICTURED_VIEWS, PICTURES_OF_VIEW, PlannedColorTables, PlannedPhotographs,
+    PlannedRow,
+};
 pub use run::PlannedRun;
-pub use seen::{ViewGrowth, ViewSize};
-pub use work::{DryRun, PlannedViews, RoundShape, Samples, Work, search_scratch, view_scratch};
+pub use work::{
+    DryRun, PlannedViews, RoundShape, Samples, ViewGrowth, ViewSize, Work, search_scratch,
+    view_scratch,
+};
 
 pub use crate::layout::{BoundSizes, ModelSize, OptionalColumns, REGIONS, Storage};

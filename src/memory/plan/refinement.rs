@@ -1,16 +1,13 @@
 //! Memory of training Gaussians that are bound to a mesh.
 
-use super::forecast::{Account, Budgeted, Forecast, Played};
-use super::mapping::Granule;
-use super::photographs::PlannedPhotographs;
-use super::rows::PlannedRow;
-use super::seen::ViewGrowth;
-use super::work::{DryRun, PlannedViews, Samples, transfer};
+use super::forecast::{Account, Forecast, Played, Way};
+use super::rows::{Granule, PlannedPhotographs, PlannedRow};
+use super::work::{DryRun, PlannedViews, Samples, ViewGrowth, transfer};
 use crate::layout::{
     BOUND_MESH, BOUND_VALUES, BoundSizes, Library, ModelSize, NEIGHBOURS, SearchSizes, TABLE_PARTS,
     Use, ViewRequest,
 };
-use crate::memory::{Bytes, TrainingScale};
+use crate::memory::Bytes;
 
 /// A refinement of bound Gaussians.
 #[derive(Clone, Debug)]
@@ -39,44 +36,20 @@ pub struct PlannedRefinement {
     pub dry_run: DryRun,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct RefinementWay {
-    in_bands: bool,
-    scale: TrainingScale,
-}
-
 impl PlannedRefinement {
     /// Forecasts the memory within a budget, or without a limit.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
-        let account = self.account();
-        let ways = self.ways();
-        let first = ways.first().copied();
-        let found = account.first_that_fits(&ways, |way| self.play(way), budget);
-        let way = found.as_ref().map(|(way, _)| *way).or(first);
-        let played = found.map(|(_, played)| played).unwrap_or_default();
-        let Budgeted { stages, peak, resident } = account.budgeted(&played, budget);
-        Forecast {
-            stages,
-            peak,
-            least: self.least(),
-            in_bands: way.is_some_and(|way| way.in_bands),
-            training_scale: way.map_or(1.0, |way| way.scale.factor()),
-            neighbours: None,
-            photographs_resident: resident,
-            photographs: self.photographs.trained.len(),
-        }
+        self.account().forecast(&self.ways(), |way| self.play(way), budget, self.least())
     }
 
     /// Returns the smallest sufficient budget.
     pub fn least(&self) -> Bytes {
-        let least = |way| self.account().least_of(&self.play(way));
-        self.ways().into_iter().map(least).min().unwrap_or_default()
+        self.account().least(&self.ways(), |way| self.play(way))
     }
 
     /// Returns the peak of each label of the ledger.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
-        let way = RefinementWay { in_bands, scale: TrainingScale::FULL };
-        self.account().ledger(&self.play(way))
+        self.account().ledger(&self.play(Way { in_bands, ..Way::USUAL }))
     }
 
     fn account(&self) -> Account<'_> {
@@ -85,16 +58,11 @@ impl PlannedRefinement {
     }
 
     /// Returns all fallbacks, cheapest first.
-    fn ways(&self) -> Vec<RefinementWay> {
-        let drawn = if self.bands { &[false, true][..] } else { &[false] };
-        let scales = TrainingScale::all()
-            .take_while(|&scale| self.resolution || scale == TrainingScale::FULL);
-        scales
-            .flat_map(|scale| drawn.iter().map(move |&in_bands| RefinementWay { in_bands, scale }))
-            .collect()
+    fn ways(&self) -> Vec<Way> {
+        Way::all(self.bands, self.resolution, &[None])
     }
 
-    fn play(&self, RefinementWay { in_bands, scale }: RefinementWay) -> Vec<Played> {
+    fn play(&self, Way { in_bands, scale, .. }: Way) -> Vec<Played> {
         let Self { model, bound, .. } = self;
         let account = self.account();
         let rows = model.gaussians;
@@ -214,21 +182,13 @@ pub fn neighbour_lists(gaussians: u64, neighbours: u32) -> PlannedRow {
 mod tests {
     use super::*;
     use crate::backend::cuda::dry_run;
-    use crate::layout::{GAUSSIANS, Library, OptionalColumns, Storage, Use};
+    use crate::memory::plan::work::plain;
     use crate::memory::plan::{CONTEXT, ViewSize, view_scratch};
 
     fn refinement(faces: u64) -> PlannedRefinement {
         let bound = BoundSizes::closed(faces, 1);
-        let (storage, optional) = (Storage::Full, OptionalColumns::NONE);
-        let schema = &GAUSSIANS;
         PlannedRefinement {
-            model: ModelSize {
-                gaussians: bound.gaussians,
-                schema,
-                sh_degree: 3,
-                storage,
-                optional,
-            },
+            model: ModelSize { sh_degree: 3, ..plain(bound.gaussians) },
             bound,
             seen: ViewGrowth { px: [800, 533], share: 0.5, surface: 3e4 },
             measured: None,

@@ -1,18 +1,15 @@
 //! The stages of a run, and its peak.
 
-use super::forecast::{Account, Budgeted, Forecast, Played, largest_that_fits, nccl, nccl_blocks};
-use super::mapping::Granule;
-use super::photographs::{PlannedColorTables, PlannedPhotographs};
+use super::forecast::{Account, Forecast, Played, Way, largest_that_fits, nccl, nccl_blocks};
 use super::refinement::{self, PlannedCoarse};
-use super::rows::PlannedRow;
-use super::seen::{ViewGrowth, ViewSize};
-use super::work::{DryRun, PlannedViews, RoundShape, Work, sample, transfer};
+use super::rows::{Granule, PlannedColorTables, PlannedPhotographs, PlannedRow};
+use super::work::{DryRun, PlannedViews, RoundShape, ViewGrowth, ViewSize, Work, sample, transfer};
 use crate::abi::terms::Inputs;
 use crate::layout::{
     ColorUse, Library, ModelSize, Records, Scratch, TABLE_PARTS, Use, ViewRequest, splat_capacity,
 };
 use crate::math::Divisor;
-use crate::memory::{Bytes, TrainingScale};
+use crate::memory::Bytes;
 
 /// Divisor of the largest model: upper bound on the births of all densification steps but the first.
 const BIRTHS_SHARE: u64 = 10;
@@ -59,35 +56,17 @@ pub struct PlannedRun {
     pub dry_run: DryRun,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Way {
-    in_bands: bool,
-    /// Neighbours in the lists of the coarse stage; 0 without the stage.
-    neighbours: u32,
-    scale: TrainingScale,
-}
-
 impl PlannedRun {
     /// Forecasts the memory within a budget, or without a limit.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
-        let (way, played) = self.played_within(budget);
-        let Budgeted { stages, peak, resident } = self.account().budgeted(&played, budget);
-        Forecast {
-            peak,
-            least: self.least(),
-            in_bands: way.in_bands,
-            training_scale: way.scale.factor(),
-            neighbours: self.coarse.map(|_| way.neighbours),
-            stages,
-            photographs_resident: resident,
-            photographs: self.photographs.trained.len(),
-        }
+        self.account().forecast(&self.ways(), |way| self.play(way), budget, self.least())
     }
 
     /// Returns the peak of each label of the ledger, at different times, with all photographs on the device. The
     /// arena's row is the largest end of its blocks.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
-        self.account().ledger(&self.play(Way { in_bands, ..self.usual() }))
+        let neighbours = self.coarse.map(|coarse| coarse.neighbours);
+        self.account().ledger(&self.play(Way { in_bands, neighbours, ..Way::USUAL }))
     }
 
     fn account(&self) -> Account<'_> {
@@ -98,38 +77,19 @@ impl PlannedRun {
     /// Returns the smallest sufficient budget.
     pub fn least(&self) -> Bytes {
         // Bands need less in some runs and more in others. Shorter lists and smaller views always need less.
-        let ways = self.ways();
-        let last = ways.last().copied().unwrap_or(self.usual());
-        let is_least = |way: &Way| way.neighbours == last.neighbours && way.scale == last.scale;
-        let least = |way| self.account().least_of(&self.play(way));
-        ways.into_iter().filter(is_least).map(least).min().unwrap_or_default()
-    }
-
-    /// Returns the way without fallbacks.
-    fn usual(&self) -> Way {
-        let neighbours = self.coarse.map_or(0, |coarse| coarse.neighbours);
-        Way { in_bands: false, neighbours, scale: TrainingScale::FULL }
+        let mut ways = self.ways();
+        if let Some(&Way { neighbours, scale, .. }) = ways.last() {
+            ways.retain(|way| way.neighbours == neighbours && way.scale == scale);
+        }
+        self.account().least(&ways, |way| self.play(way))
     }
 
     /// Returns all fallbacks, cheapest first.
     fn ways(&self) -> Vec<Way> {
-        let lengths = self.coarse.map_or(vec![0], |coarse| coarse.lengths());
-        let drawn = if self.bands { &[false, true][..] } else { &[false] };
-        let scales = TrainingScale::all()
-            .take_while(|&scale| self.resolution || scale == TrainingScale::FULL);
-        let mut ways = Vec::new();
-        for scale in scales {
-            for &neighbours in &lengths {
-                ways.extend(drawn.iter().map(|&in_bands| Way { in_bands, neighbours, scale }));
-            }
-        }
-        ways
-    }
-
-    /// Returns the first way that fits and its stages, or the last way.
-    fn played_within(&self, budget: Option<Bytes>) -> (Way, Vec<Played>) {
-        let found = self.account().first_that_fits(&self.ways(), |way| self.play(way), budget);
-        found.unwrap_or_else(|| (self.usual(), self.play(self.usual())))
+        let lengths = self
+            .coarse
+            .map_or(vec![None], |coarse| coarse.lengths().into_iter().map(Some).collect());
+        Way::all(self.bands, self.resolution, &lengths)
     }
 
     /// Returns the run with another number of Gaussians.
@@ -151,7 +111,7 @@ impl PlannedRun {
         fits(1).then(|| largest_that_fits(1, u64::from(u32::MAX), fits))
     }
 
-    fn play(&self, Way { in_bands, neighbours, scale }: Way) -> Vec<Played> {
+    fn play(&self, Way { in_bands, neighbours, scale, .. }: Way) -> Vec<Played> {
         let most = self.model.gaussians;
         let [wanted, births] = self.births.unwrap_or_else(|| {
             let births = (most / BIRTHS_SHARE).min(most.saturating_sub(self.start));
@@ -219,7 +179,7 @@ impl PlannedRun {
                 .then(&dry_run(most, coarse.views(step(&view, train)).into()))
                 // Gaussians that are too transparent are pruned once.
                 .then(&dry_run(most, Work::Densify { births: 0, wanted: 0 }));
-            let held = self.held(most, neighbours);
+            let held = self.held(most, neighbours.unwrap_or(0));
             stages.push(Played::new("coarse training", held, smoothed(scratch, most)));
         }
         if !self.photographs.held_out.is_empty() {
@@ -301,8 +261,8 @@ mod tests {
 
     use super::*;
     use crate::backend::cuda::dry_run;
-    use crate::layout::{GAUSSIANS, splat_capacity};
-    use crate::memory::plan::{CONTEXT, Maps, OptionalColumns, Storage, nccl};
+    use crate::memory::plan::work::plain;
+    use crate::memory::plan::{CONTEXT, Maps, Storage};
 
     const DEPTHS: Inputs = Inputs { inverse_depths: true, ..Inputs::NONE };
 
@@ -311,13 +271,7 @@ mod tests {
 
     fn run(gaussians: u64, storage: Storage) -> PlannedRun {
         PlannedRun {
-            model: ModelSize {
-                gaussians,
-                schema: &GAUSSIANS,
-                sh_degree: 3,
-                storage,
-                optional: OptionalColumns::NONE,
-            },
+            model: ModelSize { sh_degree: 3, storage, ..plain(gaussians) },
             start: 12_415,
             seen: ViewGrowth { px: [1061, 1894], share: 0.72, surface: 1.34e6 },
             first_divisor: Divisor::One,

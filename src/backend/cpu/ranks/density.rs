@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::share::{CpuShard, ModelShare, check_block};
+use crate::backend::cpu::edit::{self, Picked, Selection};
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::cpu::rows::RowBlock;
 use crate::backend::cpu::stage::densify::{self, Growing};
@@ -13,31 +14,14 @@ use crate::backend::cpu::stage::relocate::{self, DrawnSources};
 use crate::backend::cpu::stage::smooth;
 use crate::backend::ranks::SharedEdits;
 use crate::backend::ranks::numbering::Numbering;
-use crate::backend::rows_version::RowsVersion;
 use crate::backend::viewpoint::viewpoint;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Edit as _, EditRule, Edited, Footprint, Grow, Keep, Pick,
-    RenderSettings, ScoreRule,
+    ScoreRule,
 };
 use crate::dataset::View;
 use crate::math::Real;
-use crate::math::random::RandomStream;
 use crate::model::Gaussians;
-
-/// Rows of all ranks that were selected, by their numbers.
-#[derive(Debug)]
-pub struct RankedSelection {
-    rows_version: RowsVersion,
-    picked: Selected,
-}
-
-#[derive(Debug)]
-enum Selected {
-    Best(Vec<Growing>),
-    /// Rows that stay.
-    Retained(Vec<Growing>),
-    Drawn(DrawnSources),
-}
 
 /// Columns by which rows are scored.
 #[derive(Debug, Deserialize, Serialize)]
@@ -72,23 +56,12 @@ struct RankEdit {
 }
 
 impl SharedEdits for CpuShard {
-    type Selection = RankedSelection;
-
-    fn weigh(
-        &mut self,
-        share: &mut ModelShare,
-        views: &[View],
-        settings: &RenderSettings,
-    ) -> Result<(), DeviceError> {
-        self.add_weights(share, views, settings)
-    }
+    /// Rows of all ranks, by their numbers.
+    type Selection = Selection;
 
     fn score(&mut self, share: &ModelShare, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         let all = self.all_scored(share)?;
-        Ok(match rule.by_gradient() {
-            Some(gradient) => densify::score(&all, rule, &gradient),
-            None => Candidates { rule: *rule, ..Candidates::NONE },
-        })
+        Ok(edit::score(&all, rule))
     }
 
     fn select(
@@ -96,36 +69,26 @@ impl SharedEdits for CpuShard {
         share: &mut ModelShare,
         candidates: &Candidates,
         pick: Pick,
-    ) -> Result<RankedSelection, DeviceError> {
+    ) -> Result<Selection, DeviceError> {
         let all = self.all_scored(share)?;
-        let picked = match (pick, candidates.rule) {
-            (Pick::Best(kept), ScoreRule::Weight) => {
-                Selected::Retained(densify::select(&all, candidates, kept)?)
-            }
-            (Pick::Best(births), _) => Selected::Best(densify::select(&all, candidates, births)?),
-            (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
-                Selected::Drawn(relocate::select(&all, min, into, RandomStream::of_key(key)))
-            }
-            (Pick::WithReplacement { .. }, _) => return Err(DeviceError::UnsuitedEdit),
-        };
-        Ok(RankedSelection { rows_version: share.local.rows_version().clone(), picked })
+        Selection::of(&all, candidates, pick, share.local.rows_version())
     }
 
     fn edit(
         &mut self,
         share: &mut ModelShare,
-        selection: RankedSelection,
+        selection: Selection,
         rule: &EditRule,
     ) -> Result<Edited, DeviceError> {
         if selection.rows_version != *share.local.rows_version() {
             return Err(DeviceError::StaleSelection);
         }
         match (selection.picked, rule) {
-            (Selected::Best(rows), EditRule::Grow { large, keep }) => {
+            (Picked::Best(rows), EditRule::Grow { large, keep }) => {
                 self.grow(share, &rows, large, keep)
             }
-            (Selected::Retained(rows), EditRule::Retain) => Ok(self.retain(share, &rows)),
-            (Selected::Drawn(sources), EditRule::Share) => self.share(share, &sources),
+            (Picked::Retained(rows), EditRule::Retain) => Ok(self.retain(share, &rows)),
+            (Picked::Drawn(sources), EditRule::Share) => self.share(share, &sources),
             _ => Err(DeviceError::UnsuitedEdit),
         }
     }

@@ -115,19 +115,7 @@ impl SharedViews for CpuShard {
         Ok(())
     }
 
-    fn step(
-        &mut self,
-        share: &mut ModelShare,
-        gradients: Gradients<f32>,
-        step: &AdamStep,
-    ) -> Result<(), DeviceError> {
-        self.move_rows(share, gradients, step)
-    }
-}
-
-impl CpuShard {
-    /// Adds the blend weights of all rows in these views to what the statistics hold.
-    pub(super) fn add_weights(
+    fn weigh(
         &mut self,
         share: &mut ModelShare,
         views: &[View],
@@ -161,6 +149,27 @@ impl CpuShard {
         Ok(())
     }
 
+    /// An error of any rank is one of all.
+    fn step(
+        &mut self,
+        share: &mut ModelShare,
+        gradients: Gradients<f32>,
+        step: &AdamStep,
+    ) -> Result<(), DeviceError> {
+        // Rows of two ranks are rounded by different numbers.
+        let seed = self.cpu.seed ^ u64::from(self.rank()) << 32;
+        let moved = adam::step(&mut share.local, &gradients, step, seed, None);
+        let moved = gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err);
+        let moved = moved.map_err(|error| numbered(error, share));
+        let faults = self.line.all_gather(&moved.as_ref().err().map(ToString::to_string))?;
+        moved?;
+        let mut faults = (0..).zip(faults);
+        let found = faults.find_map(|(rank, fault)| fault.map(|message| (rank, message)));
+        found.map_or(Ok(()), |(rank, message)| Err(DeviceError::OfRank { rank, message }))
+    }
+}
+
+impl CpuShard {
     /// Values of a view's splats to the ranks of their rows; takes those of the own rows in the view of each
     /// rank, in the order of the rows.
     fn bring_back<T>(
@@ -192,29 +201,6 @@ fn own_splats(share: &ModelShare, sight: &Sight) -> OwnSplats {
     let view = DrawnView::new(viewpoint, &drawing);
     let (splats, fault) = project(&share.local, &view);
     OwnSplats { view, drawing, splats, fault }
-}
-
-// A step of Adam on the rows of each rank.
-
-impl CpuShard {
-    /// Moves the rows of this rank; an error of any rank is one of all.
-    pub(super) fn move_rows(
-        &mut self,
-        share: &mut ModelShare,
-        gradients: Gradients<f32>,
-        step: &AdamStep,
-    ) -> Result<(), DeviceError> {
-        // Rows of two ranks are rounded by different numbers.
-        let seed = self.cpu.seed ^ u64::from(self.rank()) << 32;
-        let moved = adam::step(&mut share.local, &gradients, step, seed, None);
-        let moved = gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err);
-        let moved = moved.map_err(|error| numbered(error, share));
-        let faults = self.line.all_gather(&moved.as_ref().err().map(ToString::to_string))?;
-        moved?;
-        let mut faults = (0..).zip(faults);
-        let found = faults.find_map(|(rank, fault)| fault.map(|message| (rank, message)));
-        found.map_or(Ok(()), |(rank, message)| Err(DeviceError::OfRank { rank, message }))
-    }
 }
 
 /// The error of a row by the row's number.

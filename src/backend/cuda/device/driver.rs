@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use cudarc::driver::{DriverError, result, sys};
 
-use crate::backend::{DeviceError, nvidia};
+use crate::backend::DeviceError;
+use crate::backend::nvidia::{self, Fit, KernelBuild};
 use crate::memory::Bytes;
 use crate::memory::plan::CONTEXT;
 
@@ -63,7 +64,7 @@ impl CudaDevice {
         }
         let id = result::device::get(ordinal.cast_signed()).map_err(failed("cuDeviceGet"))?;
         let mut device = Self::describe(id)?;
-        if !runs(device.arch, ARCHS) {
+        if (KernelBuild { archs: ARCHS, nvcc: "" }).fit(device.arch) == Fit::Unfit {
             return Err(DeviceError::NoCode {
                 name: device.name.clone(),
                 arch: device.arch,
@@ -271,13 +272,6 @@ fn no_gpu() -> DeviceError {
     DeviceError::NoGpu { visible: std::env::var("CUDA_VISIBLE_DEVICES").ok() }
 }
 
-/// True if a GPU runs a program that has machine code for `built` and PTX for the newest of them.
-fn runs(arch: u32, built: &[u32]) -> bool {
-    let has_machine_code =
-        built.iter().any(|&code| code / 10 == arch / 10 && code % 10 <= arch % 10);
-    has_machine_code || built.iter().max().is_some_and(|&newest| newest <= arch)
-}
-
 fn uuid_text(bytes: [u8; 16]) -> String {
     let mut text = "GPU".to_owned();
     for (index, byte) in bytes.iter().enumerate() {
@@ -329,7 +323,7 @@ mod tests {
 
     #[test]
     fn machine_code_runs_on_later_minors_and_ptx_on_all_later_ones() {
-        for (arch, built, expected) in [
+        for (arch, archs, expected) in [
             (86, &[86][..], true),
             (89, &[86], true),
             (80, &[86], false),
@@ -341,7 +335,8 @@ mod tests {
             (121, &[75, 120], true),
             (90, &[], false),
         ] {
-            assert_eq!(runs(arch, built), expected, "{arch} on {built:?}");
+            let fit = KernelBuild { archs, nvcc: "" }.fit(arch);
+            assert_eq!(fit != Fit::Unfit, expected, "{arch} on {archs:?}");
         }
     }
 

@@ -53,8 +53,7 @@ impl<A: Arguments> Kernel<A> {
         let launch = Launch { function: self.function, grid, block: self.block };
         let arguments = std::ptr::from_ref(arguments).cast::<c_void>().cast_mut();
         // SAFETY: the kernel takes one `A`, whose layout nvcc asserted and whose size `load`
-        // compared; its pointers borrow buffers whose memory is not given back before the device
-        // has finished.
+        // compared; its pointers borrow buffers whose memory is not given back before the device has finished.
         unsafe { stream.queue().launch(&launch, arguments) }
     }
 }

@@ -8,22 +8,12 @@ use crate::backend::cuda::stage::smooth;
 use crate::backend::ranks::SharedEdits;
 use crate::backend::ranks::numbering::Numbering;
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Edit as _, EditRule, Edited, Grow, Into, Pick, RenderSettings,
-    ScoreRule,
+    Adjust, Candidates, DeviceError, Edit as _, EditRule, Edited, Grow, Into, Pick, ScoreRule,
 };
 use crate::dataset::View;
 
 impl SharedEdits for CudaShard {
     type Selection = Selection;
-
-    fn weigh(
-        &mut self,
-        share: &mut CudaShare,
-        views: &[View],
-        settings: &RenderSettings,
-    ) -> Result<(), DeviceError> {
-        self.add_weights(share, views, settings)
-    }
 
     fn score(&mut self, share: &CudaShare, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
         let rule = self.own_rule(*rule);

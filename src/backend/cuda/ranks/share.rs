@@ -77,16 +77,6 @@ impl CudaShard {
         // Rank 0 has the key that one process would have.
         key ^ u64::from(self.rank()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
-
-    /// Returns the columns and bytes of the rows of all ranks, by those of this one.
-    pub(super) fn shape_of_all(&self, share: &CudaShare) -> ModelShape {
-        let own = self.cuda.shape(&share.local);
-        let rows = share.numbering.len();
-        let scaled = |bytes: Bytes| Bytes(bytes.0 * rows as u64 / own.rows.max(1) as u64);
-        let optional = if rows == 0 { OptionalColumns::NONE } else { own.optional };
-        let [parameters, optimizer] = [own.parameters, own.optimizer].map(scaled);
-        ModelShape { rows, optional, parameters, optimizer }
-    }
 }
 
 impl Shard for CudaShard {
@@ -166,7 +156,13 @@ impl DealtRows for CudaShard {
     }
 
     fn shape(&self, share: &CudaShare) -> ModelShape {
-        self.shape_of_all(share)
+        // By those of this rank.
+        let own = self.cuda.shape(&share.local);
+        let rows = share.numbering.len();
+        let scaled = |bytes: Bytes| Bytes(bytes.0 * rows as u64 / own.rows.max(1) as u64);
+        let optional = if rows == 0 { OptionalColumns::NONE } else { own.optional };
+        let [parameters, optimizer] = [own.parameters, own.optimizer].map(scaled);
+        ModelShape { rows, optional, parameters, optimizer }
     }
 
     fn reorder(&mut self, share: &mut CudaShare, cube: &Cube) -> Result<(), DeviceError> {

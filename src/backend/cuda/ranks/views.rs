@@ -175,40 +175,6 @@ impl CudaShard {
         link.check()?;
         link.exchange(&self.cuda.session.stream, &sends, &receives)
     }
-
-    /// Puts the blend weights of all rows in these views where the statistics were.
-    pub(super) fn add_weights(
-        &mut self,
-        share: &mut CudaShare,
-        views: &[View],
-        settings: &RenderSettings,
-    ) -> Result<(), DeviceError> {
-        share.local.forget_statistics(&self.cuda.session)?;
-        let rank = self.rank() as usize;
-        for views in views.chunks(self.world() as usize) {
-            let observe = Some(Statistics::Norms);
-            let sight = |view| Sight { observe, ..Sight::shown(view, settings, false) };
-            let sights: Vec<_> = views.iter().map(sight).collect();
-            let mut by_rank: Vec<_> = sights.iter().map(Some).collect();
-            by_rank.resize(self.world() as usize, None);
-            let (mut round, splats) = self.project(share, &by_rank)?;
-            let own = match (by_rank[rank], splats) {
-                (Some(sight), splats @ ViewSplats(Some(_))) => {
-                    let frame: Frame<Drawn> =
-                        self.draw(share, &sight.view, sight.drawing(), splats)?;
-                    Some(frame.into_weights(&mut self.cuda.session, &mut share.local)?)
-                }
-                _ => None,
-            };
-            self.bring_back(&mut round, own.as_ref())?;
-            let parts = round.parts.into_iter().flatten();
-            let of_parts = parts.map(|part| part.into_gradients().splats);
-            for splats in own.into_iter().chain(of_parts) {
-                weights::add(&self.cuda.session, &mut share.local, &splats)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl SharedViews for CudaShard {
@@ -271,6 +237,39 @@ impl SharedViews for CudaShard {
             // A rank does not know whether who draws a view compares its depths.
             view.settings.inverse_depths = true;
             gradients.add(session, &mut share.local, view)?;
+        }
+        Ok(())
+    }
+
+    fn weigh(
+        &mut self,
+        share: &mut CudaShare,
+        views: &[View],
+        settings: &RenderSettings,
+    ) -> Result<(), DeviceError> {
+        share.local.forget_statistics(&self.cuda.session)?;
+        let rank = self.rank() as usize;
+        for views in views.chunks(self.world() as usize) {
+            let observe = Some(Statistics::Norms);
+            let sight = |view| Sight { observe, ..Sight::shown(view, settings, false) };
+            let sights: Vec<_> = views.iter().map(sight).collect();
+            let mut by_rank: Vec<_> = sights.iter().map(Some).collect();
+            by_rank.resize(self.world() as usize, None);
+            let (mut round, splats) = self.project(share, &by_rank)?;
+            let own = match (by_rank[rank], splats) {
+                (Some(sight), splats @ ViewSplats(Some(_))) => {
+                    let frame: Frame<Drawn> =
+                        self.draw(share, &sight.view, sight.drawing(), splats)?;
+                    Some(frame.into_weights(&mut self.cuda.session, &mut share.local)?)
+                }
+                _ => None,
+            };
+            self.bring_back(&mut round, own.as_ref())?;
+            let parts = round.parts.into_iter().flatten();
+            let of_parts = parts.map(|part| part.into_gradients().splats);
+            for splats in own.into_iter().chain(of_parts) {
+                weights::add(&self.cuda.session, &mut share.local, &splats)?;
+            }
         }
         Ok(())
     }

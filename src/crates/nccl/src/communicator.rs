@@ -46,9 +46,7 @@ impl Communicator {
     ///
     /// The primary context of the rank's GPU must be current in this thread. `max_ctas` bounds the thread
     /// blocks of NCCL's kernels, and so its own memory; it is at least 1, and without it NCCL chooses.
-    ///
-    /// # Errors
-    /// If the group has no such rank, or if NCCL fails.
+    /// Fails if the group has no such rank, or if NCCL fails.
     pub fn join(
         library: &'static Library,
         id: UniqueId,
@@ -88,9 +86,7 @@ impl Communicator {
     /// Returns when it is enqueued. Without any byte nothing is enqueued.
     ///
     /// For each part the peer names one of as many bytes. What a rank sends to itself it has to receive, too.
-    ///
-    /// # Errors
-    /// If a part names a rank that the group does not have, before anything is enqueued; or if NCCL fails.
+    /// Fails if a part names a rank that the group does not have, before anything is enqueued; or if NCCL fails.
     ///
     /// # Safety
     /// `stream` is a stream of this communicator's device, or null for its default one. Each part is memory of
@@ -147,9 +143,6 @@ impl Communicator {
 
     /// Fails if earlier work has failed on the network. It does not wait. On one host NCCL does
     /// not notice that a rank is gone.
-    ///
-    /// # Errors
-    /// If it has.
     pub fn check(&self) -> Result<(), NcclError> {
         let mut state = SUCCESS;
         let ask = self.nccl.symbols.comm_get_async_error;

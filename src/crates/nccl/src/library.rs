@@ -39,8 +39,8 @@ impl fmt::Display for Version {
 
 /// An error of NCCL or of the search for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum NcclError {
-    /// The library is nowhere.
     #[error(
         "not found, needed for --gpus. Install NCCL {} or later, and name its folder in SPLAT_NCCL: \
          pip install nvidia-nccl-cu13",
@@ -56,47 +56,26 @@ pub enum NcclError {
          libnccl.so; name one of them, or unset SPLAT_NCCL",
         path.display()
     )]
-    NamesNothing {
-        /// Value of the variable.
-        path: PathBuf,
-    },
-    /// A file is there, but it does not load or does not answer.
+    NamesNothing { path: PathBuf },
     #[error(
         "cannot use {} as NCCL: {why}; install NCCL {} or later, and name its folder in SPLAT_NCCL",
         path.display(),
         Version::OLDEST
     )]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer, or the library's.
-        why: String,
-    },
-    /// The library is too old.
+    Unusable { path: PathBuf, why: String },
     #[error(
         "{} is NCCL {version}, but {} or later is needed: install it, for instance by \
          `pip install nvidia-nccl-cu13`, and name its folder in SPLAT_NCCL",
         path.display(),
         Version::OLDEST
     )]
-    TooOld {
-        /// The library's file.
-        path: PathBuf,
-        /// Its version.
-        version: Version,
-    },
-    /// The library lacks a function: it is another library, or a part of one.
+    TooOld { path: PathBuf, version: Version },
     #[error(
         "{} has no function {symbol}: it is not NCCL {} or later; name the right one in SPLAT_NCCL",
         path.display(),
         Version::OLDEST
     )]
-    MissingSymbol {
-        /// The library's file.
-        path: PathBuf,
-        /// The function's name.
-        symbol: &'static str,
-    },
+    MissingSymbol { path: PathBuf, symbol: &'static str },
     /// NCCL's communicators do not block, which only the environment can have asked for.
     #[error("NCCL's calls do not block as they should: unset NCCL_COMM_BLOCKING on all ranks")]
     NotBlocking,
@@ -105,9 +84,7 @@ pub enum NcclError {
         "{call} failed: {message} (result {code}). Read the other ranks' messages; NCCL_DEBUG=WARN shows more"
     )]
     Failed {
-        /// NCCL's function.
         call: &'static str,
-        /// Its result.
         code: i32,
         /// The result in words, and what NCCL says of its last error.
         message: String,
@@ -118,27 +95,16 @@ pub enum NcclError {
          NCCL_DEBUG=WARN shows more"
     )]
     Broken {
-        /// NCCL's result.
         code: i32,
         /// The result in words, and what NCCL says of its last error.
         message: String,
     },
     /// A rank that the group does not have was to join.
     #[error("rank {rank} cannot be one of {world} ranks: ranks count from 0")]
-    NoSuchRank {
-        /// The rank.
-        rank: u32,
-        /// Ranks of the group.
-        world: u32,
-    },
+    NoSuchRank { rank: u32, world: u32 },
     /// A part is for a rank, or from one, that the group does not have. Nothing was enqueued.
     #[error("there is no rank {peer} among {world} ranks: ranks count from 0")]
-    NoSuchPeer {
-        /// The rank that the part names.
-        peer: u32,
-        /// Ranks of the group.
-        world: u32,
-    },
+    NoSuchPeer { peer: u32, world: u32 },
 }
 
 /// NCCL, as it is on this machine. It is never unloaded: its threads go on to the end of the process.
@@ -160,9 +126,7 @@ impl Library {
     /// | 4 | `lib/python3.*/site-packages/nvidia/nccl/lib/libnccl.so.2` below `VIRTUAL_ENV`, then below `CONDA_PREFIX` |
     ///
     /// A file that is of no use, such as an old version, does not end the search.
-    ///
-    /// # Errors
-    /// If the library is nowhere; else what is wrong with the first one that was found.
+    /// Fails if the library is nowhere; else what is wrong with the first one that was found.
     pub fn find() -> Result<&'static Self, NcclError> {
         static FOUND: OnceLock<Result<Library, NcclError>> = OnceLock::new();
         let search = || Self::first_of(&candidates(&Environment::of_process())?);
@@ -179,11 +143,8 @@ impl Library {
         &self.path
     }
 
-    /// The name of a new group. One rank makes it; this process has to live until all ranks have joined.
-    /// Needs no GPU.
-    ///
-    /// # Errors
-    /// If NCCL finds no network address of this machine.
+    /// The name of a new group. One rank makes it; this process has to live until all ranks have joined. Needs no GPU.
+    /// Fails if NCCL finds no network address of this machine.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId::from_bytes([0; 128]);
         // SAFETY: `id` is a record of NCCL's layout, and outlives the call.
@@ -370,10 +331,7 @@ impl Environment {
     }
 }
 
-/// The places, in the order in which they are tried.
-///
-/// # Errors
-/// If `SPLAT_NCCL` is set, and the library is not there.
+/// The places, in the order in which they are tried. Fails if `SPLAT_NCCL` is set, and the library is not there.
 pub(crate) fn candidates(environment: &Environment) -> Result<Vec<Candidate>, NcclError> {
     if let Some(named) = environment.named.as_ref().filter(|named| !named.is_empty()) {
         return Ok(vec![Candidate::File(named_file(Path::new(named))?)]);

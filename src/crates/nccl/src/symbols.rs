@@ -88,10 +88,7 @@ macro_rules! functions {
         }
 
         impl Symbols {
-            /// The functions of a library that is NCCL 2.18 or later.
-            ///
-            /// # Errors
-            /// The name of the function that is not there.
+            /// Finds the functions of a library that is NCCL 2.18 or later. The error names the missing one.
             pub(crate) fn of(library: &'static libloading::Library) -> Result<Self, &'static str> {
                 Ok(Self { $($field: {
                     // SAFETY: NCCL's header gives the function of this name this type since 2.18.

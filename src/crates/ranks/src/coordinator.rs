@@ -11,7 +11,7 @@ mod tests;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::message::{
     Refusal, Welcome, first_difference,
 };
 use crate::token::{Token, hex, random};
+use crate::{locked, spawn};
 
 /// Settings of a coordinator.
 #[derive(Clone, Debug)]
@@ -39,6 +40,14 @@ pub(crate) struct CoordinatorOptions {
     pub(crate) silence: Duration,
 }
 
+impl CoordinatorOptions {
+    /// Settings of a supervisor's coordinator of an unnamed run.
+    pub(crate) fn of_supervisor(world: u32, token: Token, patience: Duration) -> Self {
+        let (run, holder, silence) = (String::new(), None, SILENCE);
+        Self { world, run, token, holder, patience, silence }
+    }
+}
+
 /// Default of [`CoordinatorOptions::silence`]: six beats.
 pub(crate) const SILENCE: Duration = Duration::from_secs(3);
 
@@ -51,8 +60,7 @@ pub(crate) struct Status {
     pub(crate) has_joined: Vec<bool>,
     /// The first rank that was gone before its work was done.
     pub(crate) lost: Option<LostRank>,
-    /// True if rank 0 has received the handshake error of another rank: its own exit follows from that
-    /// error.
+    /// True if rank 0 has received the handshake error of another rank: its own exit follows from that error.
     pub(crate) first_was_told: bool,
 }
 
@@ -78,9 +86,7 @@ impl Coordinator {
         let gate = Gate::open(listener, &options.run, options.world, &options.token, accept)?;
         let status = Arc::new(Mutex::new(Status::default()));
         let core = Core::new(options, gate, status.clone());
-        let thread = thread::Builder::new()
-            .name("splat-ranks-core".to_owned())
-            .spawn(move || core.run(&receiver))?;
+        let thread = spawn("splat-ranks-core", move || core.run(&receiver))?;
         Ok(Self { events, status, thread: Some(thread) })
     }
 
@@ -139,10 +145,6 @@ impl Drop for Coordinator {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An event. Connections have numbers, for a rank has none until it has joined.
@@ -558,8 +560,7 @@ impl Core {
         }
     }
 
-    /// Sends a message to an open rank. A rank that does not take it is cut off: its end is seen by its
-    /// connection.
+    /// Sends a message to an open rank. A rank that does not take it is cut off: its end is seen by its connection.
     fn tell(&self, rank: u32, message: &FromCoordinator) {
         let Some(member) = self.member(rank).filter(|member| member.is_open) else { return };
         if message::write(&mut &member.stream, message, "a rank").is_err() {

@@ -26,8 +26,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::JoinError;
-use crate::handshake::{Gate, Peer, ask};
+use crate::handshake::{Gate, JoinError, Peer, ask};
 use crate::message::{BEAT, Introduction, is_timeout};
 use crate::token::Token;
 
@@ -64,65 +63,39 @@ impl fmt::Display for Turn {
 
 /// An error of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum ExchangeError {
-    /// A rank has ended, or its connection has.
     #[error("rank {rank} is lost: {why}; look for its own message, then start all ranks again")]
     Lost {
-        /// The rank that is gone.
         rank: u32,
         /// The sign of its end.
         why: String,
     },
-    /// A rank makes another call than this one.
     #[error(
         "rank {rank} makes {found} where this rank makes {expected}: all ranks need the same program \
          and the same options"
     )]
-    Diverged {
-        /// The other rank.
-        rank: u32,
-        /// This rank's call.
-        expected: Turn,
-        /// The other rank's call.
-        found: Turn,
-    },
-    /// A rank sends bytes that are no message of an exchange.
+    Diverged { rank: u32, expected: Turn, found: Turn },
     #[error(
         "rank {rank} sends {found}, which is no message of an exchange: all ranks need the same version \
          of the program"
     )]
-    Garbled {
-        /// The sender.
-        rank: u32,
-        /// The bytes.
-        found: String,
-    },
+    Garbled { rank: u32, found: String },
     /// `all_to_all` was given too few or too many parts. Nothing was sent.
     #[error("all_to_all was given {found} parts for {world} ranks: it takes one for each rank")]
-    WrongParts {
-        /// Parts that were given.
-        found: usize,
-        /// Number of ranks.
-        world: u32,
-    },
+    WrongParts { found: usize, world: u32 },
     /// Rank 0 gave nothing to `broadcast`. Nothing was sent.
     #[error("rank 0 gave nothing to broadcast: it has to give the bytes that all ranks get")]
     NothingGiven,
     /// Another rank than 0 gave bytes to `broadcast`. Nothing was sent.
     #[error("rank {rank} gave bytes to broadcast: only rank 0 gives, the others pass nothing")]
-    NotTheGiver {
-        /// The rank that gave them.
-        rank: u32,
-    },
+    NotTheGiver { rank: u32 },
     /// A rank sent or took nothing for a long time, though all ranks live.
     #[error(
         "no rank has gone, but this rank has waited for {seconds} s for the others: one of them is \
          stuck or slower than that; see what each rank and its host do"
     )]
-    Stuck {
-        /// Length of the wait.
-        seconds: u64,
-    },
+    Stuck { seconds: u64 },
 }
 
 /// A rank's lines to the others.
@@ -164,16 +137,13 @@ pub(crate) enum DataEnd {
 /// Name of the run in handshakes of data connections.
 const DATA: &str = "data";
 
-/// Time of silence after which a rank is stuck. The longest that ranks wait for one another is the opening
-/// of a scene.
+/// Time of silence after which a rank is stuck. The longest that ranks wait for one another is the opening of a scene.
 const STUCK_TIME: Duration = Duration::from_secs(300);
 
 impl Exchange {
     /// Connects processes: rank 0 accepts a connection of each other rank. Both ends prove that they know
     /// the token; strangers are sent away.
-    ///
-    /// # Errors
-    /// If ranks are missing when the patience ends, or if another program listens at rank 0's address.
+    /// Fails if ranks are missing when the patience ends, or if another program listens at rank 0's address.
     pub fn connect(route: DataRoute, patience: Duration) -> Result<Self, JoinError> {
         let DataRoute { rank, world, token, end } = route;
         let deadline = Instant::now() + patience;
@@ -227,9 +197,7 @@ impl Exchange {
     }
 
     /// Sends `outgoing[q]` to rank q; returns the parts that each rank sent to this one, by rank.
-    ///
-    /// # Errors
-    /// If `outgoing` has not one part for each rank, or if a rank is lost, stuck or makes another call.
+    /// Fails if `outgoing` has not one part for each rank, or if a rank is lost, stuck or makes another call.
     pub fn all_to_all(&mut self, outgoing: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let world = self.world as usize;
         if outgoing.len() != world {
@@ -252,10 +220,7 @@ impl Exchange {
         })
     }
 
-    /// Returns every rank's bytes, by rank, this one's included.
-    ///
-    /// # Errors
-    /// If a rank is lost, stuck or makes another call.
+    /// Returns every rank's bytes, by rank, this one's included. Fails if a rank is lost, stuck or makes another call.
     pub fn all_gather(&mut self, mine: Vec<u8>) -> Result<Vec<Vec<u8>>, ExchangeError> {
         let world = self.world as usize;
         self.call(Call::AllGather, |lines| {
@@ -272,12 +237,9 @@ impl Exchange {
         })
     }
 
-    /// Returns the bytes that rank 0 gives, on every rank; the others give nothing. Rank 0 does not wait
-    /// until the others have theirs.
-    ///
-    /// # Errors
-    /// If rank 0 gives nothing or another rank gives something, or if a rank is lost, stuck or makes another
-    /// call.
+    /// Returns the bytes that rank 0 gives, on every rank; the others give nothing. Rank 0 does not wait until the
+    /// others have theirs. Fails if rank 0 gives nothing or another rank gives something, or if a rank is lost, stuck
+    /// or makes another call.
     pub fn broadcast(&mut self, bytes: Option<Vec<u8>>) -> Result<Vec<u8>, ExchangeError> {
         match (self.rank, &bytes) {
             (0, None) => return Err(ExchangeError::NothingGiven),

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-pub use crate::error::JoinError;
+pub use crate::handshake::JoinError;
 pub use crate::message::{Claim, ClaimKind, Refusal};
 
 use crate::coordinator::{Coordinator, CoordinatorOptions, SILENCE};
@@ -19,12 +19,10 @@ use crate::link::Link;
 use crate::message::{self, FromCoordinator, Introduction, Until, Welcome};
 use crate::token::{Token, bytes_from_hex, state_folder};
 
-/// Time beyond a rank's own patience in which the coordinator, whose time began later, may say
-/// which ranks are missing.
+/// Time beyond a rank's own patience in which the coordinator, whose time began later, may say which ranks are missing.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Time for the other ranks to hear why the meeting failed, before the one with the coordinator
-/// ends.
+/// Time for the other ranks to hear why the meeting failed, before the one with the coordinator ends.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
 
 /// A rank that has met all others.
@@ -40,8 +38,7 @@ pub struct Joined {
     pub link: Link,
 }
 
-/// Meets the other ranks. Blocks until all are there, at most for `patience` (and 5 s to hear who
-/// is missing).
+/// Meets the other ranks. Blocks until all are there, at most for `patience` (and 5 s to hear who is missing).
 ///
 /// Rank 0 holds the coordinator unless a supervisor does. `claims` must be equal on all ranks: else
 /// all get the same [`JoinError::Refused`]. If a rank is gone or does not come, all others get an
@@ -104,8 +101,7 @@ fn token_of(launch: &Launch) -> Result<Token, JoinError> {
     token.map_err(|source| JoinError::NoSecret { rank: launch.rank, folder, source })
 }
 
-/// Starts the coordinator if this rank is to hold it (with true if it listens at all interfaces), and
-/// connects to it.
+/// Starts the coordinator if this rank is to hold it (with true if it listens at all interfaces), and connects to it.
 fn reach_coordinator(
     launch: &Launch,
     token: &Token,

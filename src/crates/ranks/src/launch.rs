@@ -7,8 +7,6 @@ use std::net::SocketAddr;
 
 pub use crate::token::Token;
 
-use crate::node_list::{NodeListError, first_host};
-
 /// One process of several that work together, and where they meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -16,8 +14,7 @@ pub struct Launch {
     pub rank: u32,
     /// Number of ranks, at least 2.
     pub world: u32,
-    /// Number of ranks on its host, this one among them, where the launcher says so. They share the
-    /// host's processor.
+    /// Number of ranks on its host, this one among them, where the launcher says so. They share the host's processor.
     pub local_world: Option<u32>,
     /// Its number among those, where the launcher says so.
     pub local_rank: Option<u32>,
@@ -36,8 +33,7 @@ pub enum Meeting {
         /// Its address.
         address: SocketAddr,
     },
-    /// Rank 0 holds the coordinator, at the first port that it can have; the others try all of
-    /// them.
+    /// Rank 0 holds the coordinator, at the first port that it can have; the others try all of them.
     Hosts {
         /// Name or address of rank 0's host.
         host: String,
@@ -50,96 +46,43 @@ pub enum Meeting {
 
 /// A broken environment. Each error names the variable and its value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum LaunchError {
-    /// A variable holds no number, or one that is out of range.
     #[error(
         "the environment variable {name} is `{value}`: a whole number from {least} to {most} is \
          needed"
     )]
-    Number {
-        /// The variable.
-        name: &'static str,
-        /// Its value.
-        value: String,
-        /// Smallest value.
-        least: u32,
-        /// Greatest value.
-        most: u32,
-    },
-    /// The rank is not below the world.
+    Number { name: &'static str, value: String, least: u32, most: u32 },
     #[error(
         "the environment variable {name} is {rank}, but there are {world} ranks ({of_world}), \
          counted from 0"
     )]
-    Outside {
-        /// The variable with the rank.
-        name: &'static str,
-        /// The rank.
-        rank: u32,
-        /// The variable with the world.
-        of_world: &'static str,
-        /// Number of ranks.
-        world: u32,
-    },
+    Outside { name: &'static str, rank: u32, of_world: &'static str, world: u32 },
     /// A launcher set one variable without another one that belongs to it.
     #[error(
         "the environment variable {name} is `{value}`, but {missing} is not set: set it, or unset \
          {name} to run as one process"
     )]
-    Half {
-        /// The variable that is set.
-        name: &'static str,
-        /// Its value.
-        value: String,
-        /// The variable that is not set.
-        missing: &'static str,
-    },
-    /// A list of hosts cannot be read.
+    Half { name: &'static str, value: String, missing: &'static str },
     #[error("the environment variable {name}: {source}")]
-    Nodes {
-        /// The variable.
-        name: &'static str,
-        /// Error of the list.
-        source: NodeListError,
-    },
-    /// No address and port.
+    Nodes { name: &'static str, source: NodeListError },
     #[error("the environment variable {name} is `{value}`: {form} is needed")]
-    Address {
-        /// The variable.
-        name: &'static str,
-        /// Its value.
-        value: String,
-        /// Its form.
-        form: &'static str,
-    },
+    Address { name: &'static str, value: String, form: &'static str },
     /// No secret. Its value is not shown.
     #[error(
         "the environment variable {name} has {letters} characters: 32 hexadecimal digits are \
          needed, as `openssl rand -hex 16` prints them"
     )]
-    Secret {
-        /// The variable.
-        name: &'static str,
-        /// Its length.
-        letters: usize,
-    },
+    Secret { name: &'static str, letters: usize },
     /// The ranks are on several hosts and nothing says where they meet.
     #[error(
         "{name} is {here}, of {world} ranks in all. For ranks on several hosts, set SPLAT_RENDEZVOUS=HOST:PORT with the \
          host of rank 0 and a free port"
     )]
-    NoPlace {
-        /// The variable with the ranks of this host.
-        name: &'static str,
-        /// Ranks of this host.
-        here: u32,
-        /// Number of ranks.
-        world: u32,
-    },
+    NoPlace { name: &'static str, here: u32, world: u32 },
 }
 
-/// Reads the environment: which rank of how many, and where they meet. None: this process works
-/// alone.
+/// Reads the environment: which rank of how many, and where they meet. None: this process works alone.
 ///
 /// The first of these that is there counts:
 ///
@@ -153,12 +96,11 @@ pub enum LaunchError {
 /// | PMI (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE` |
 ///
 /// Open MPI comes before SLURM: its daemons are tasks of SLURM, whose variables its ranks inherit.
-/// `SPLAT_RENDEZVOUS=HOST:PORT` names the place for all launchers but the supervisor, `SPLAT_TOKEN`
-/// (32 hexadecimal digits) the secret. The ranks of this host are counted by `SPLAT_LOCAL_WORLD`,
-/// `LOCAL_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_STEP_TASKS_PER_NODE` (where it is the
-/// same for all hosts, else `SLURM_NTASKS_PER_NODE`) or `MPI_LOCALNRANKS`, each with its launcher's
-/// other variables. A rank's number among them is in `SPLAT_LOCAL_RANK`, `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`,
-/// `SLURM_LOCALID` or `MPI_LOCALRANKID`.
+/// `SPLAT_RENDEZVOUS=HOST:PORT` names the place for all launchers but the supervisor, `SPLAT_TOKEN` (32 hexadecimal
+/// digits) the secret. The ranks of this host are counted by `SPLAT_LOCAL_WORLD`, `LOCAL_WORLD_SIZE`,
+/// `OMPI_COMM_WORLD_LOCAL_SIZE`, `SLURM_STEP_TASKS_PER_NODE` (where it is the same for all hosts, else
+/// `SLURM_NTASKS_PER_NODE`) or `MPI_LOCALNRANKS`, each with its launcher's other variables. A rank's number among them
+/// is in `SPLAT_LOCAL_RANK`, `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`, `SLURM_LOCALID` or `MPI_LOCALRANKID`.
 ///
 /// An error where a variable is broken or missing beside those that belong to it.
 pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Launch>, LaunchError> {
@@ -202,8 +144,7 @@ enum Role {
 /// The environment.
 struct Variables<'a> {
     env: &'a dyn Fn(&str) -> Option<String>,
-    /// Number of the parent process: on one host it is the same for all ranks that one launcher
-    /// started.
+    /// Number of the parent process: on one host it is the same for all ranks that one launcher started.
     parent: u32,
 }
 
@@ -321,8 +262,7 @@ impl Variables<'_> {
         }
     }
 
-    /// The tasks of a SLURM step on each host, where there are as many on all: `4` or `4(x2)`, not
-    /// `4(x2),3`.
+    /// The tasks of a SLURM step on each host, where there are as many on all: `4` or `4(x2)`, not `4(x2),3`.
     fn equal_tasks(&self) -> Option<u32> {
         let text = self.get("SLURM_STEP_TASKS_PER_NODE")?;
         let tasks = match text.split_once("(x") {
@@ -458,4 +398,83 @@ fn ports_of(run: &str) -> Vec<u16> {
 
 fn from_port(first: u16) -> Vec<u16> {
     (first..=first + (TRIED_PORTS - 1)).collect()
+}
+
+// Lists of hosts as SLURM writes them: `node[01-04,07],x3`.
+
+/// An error of a list of hosts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum NodeListError {
+    #[error("`{list}` names no host in its place {place}")]
+    Empty {
+        list: String,
+        /// The host that is missing, counted from 1.
+        place: usize,
+    },
+    #[error("`{list}` has a bracket within a bracket")]
+    Nested { list: String },
+    #[error("`{list}` has a bracket without its partner")]
+    Unbalanced { list: String },
+    #[error("`{list}` has `{found}` in a bracket where a number or a range like 01-04 should be")]
+    Range { list: String, found: String },
+}
+
+/// The first host of a list, by the numbers as they are written: `node[01-04]` begins with `node01`.
+///
+/// The whole list must be well formed, for a list that was cut may have lost its first host, too.
+pub fn first_host(list: &str) -> Result<String, NodeListError> {
+    let list_owned = || list.to_owned();
+    let mut first = None;
+    let mut place = 0;
+    let mut rest = list;
+    loop {
+        place += 1;
+        let mut host = String::new();
+        let mut end = rest.len();
+        while let Some(at) = rest.find(['[', ']', ',']) {
+            host.push_str(&rest[..at]);
+            let behind = &rest[at + 1..];
+            if rest[at..].starts_with(',') {
+                end = at;
+                break;
+            }
+            if rest[at..].starts_with(']') {
+                return Err(NodeListError::Unbalanced { list: list_owned() });
+            }
+            let Some(close) = behind.find(['[', ']']) else {
+                return Err(NodeListError::Unbalanced { list: list_owned() });
+            };
+            if behind[close..].starts_with('[') {
+                return Err(NodeListError::Nested { list: list_owned() });
+            }
+            let ranges = &behind[..close];
+            let lows: Option<Vec<_>> = ranges.split(',').map(low_of).collect();
+            let Some(low) = lows.and_then(|lows| lows.first().copied()) else {
+                return Err(NodeListError::Range { list: list_owned(), found: ranges.to_owned() });
+            };
+            host.push_str(low);
+            rest = &behind[close + 1..];
+            end = rest.len();
+        }
+        let is_last = end == rest.len();
+        if is_last {
+            host.push_str(rest);
+        }
+        if host.is_empty() || host.contains(char::is_whitespace) {
+            return Err(NodeListError::Empty { list: list_owned(), place });
+        }
+        let host = first.get_or_insert(host);
+        if is_last {
+            return Ok(host.clone());
+        }
+        rest = &rest[end + 1..];
+    }
+}
+
+/// The first number of `7` or `01-04`.
+fn low_of(range: &str) -> Option<&str> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (low, high) = range.split_once('-').unwrap_or((range, range));
+    (is_number(low) && is_number(high)).then_some(low)
 }

@@ -12,13 +12,23 @@
 //! | [`exchange`] | carries bytes between ranks |
 
 mod coordinator;
-mod error;
 pub mod exchange;
 mod handshake;
 pub mod join;
 pub mod launch;
 pub mod link;
 pub mod message;
-pub mod node_list;
 pub mod supervise;
 mod token;
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    Builder::new().name(name.to_owned()).spawn(run)
+}

@@ -9,7 +9,7 @@ use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ pub use crate::message::{Cause, LostRank};
 
 use crate::coordinator::Coordinator;
 use crate::message::{self, BEAT, Beats, FromCoordinator, FromRank, MessageError};
+use crate::{locked, spawn};
 
 /// The coordinator is gone after so many beats without a word: 6 s. That is longer than its own
 /// patience with ranks, for it knows more: where both are silent to each other, it shall be the one
@@ -101,17 +102,15 @@ impl Link {
         self.progress.store(image, Ordering::Relaxed);
     }
 
-    /// Asks that all ranks stop in an orderly way; each, this one too, hears it by
-    /// [`watch`](Link::watch).
+    /// Asks that all ranks stop in an orderly way; each, this one too, hears it by [`watch`](Link::watch).
     pub fn ask_stop(&self) {
         self.send(&FromRank::Stop);
     }
 
     /// Sets what happens when all are to stop, and when another rank or the coordinator is gone.
     ///
-    /// Earlier events count, too. Both are called in a thread of the link; `on_end` at most
-    /// once, and nothing after it, and nothing once this rank has left. A second call of `watch`
-    /// does nothing.
+    /// Earlier events count, too. Both are called in a thread of the link; `on_end` at most once, and nothing after it,
+    /// and nothing once this rank has left. A second call of `watch` does nothing.
     pub fn watch(
         &self,
         on_stop: impl Fn() + Send + 'static,
@@ -133,8 +132,7 @@ impl Link {
 
     /// Says goodbye: the end of this rank is no death.
     ///
-    /// If this rank holds the coordinator, it waits for the others to leave, too, but at most 10
-    /// s.
+    /// If this rank holds the coordinator, it waits for the others to leave, too, but at most 10 s.
     pub fn leave(&self) {
         self.end(&FromRank::Leave, OTHERS_TIME);
     }
@@ -224,12 +222,4 @@ fn send(
 ) -> Result<(), MessageError> {
     let _guard = locked(writing);
     message::write(&mut stream, message, "the coordinator")
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.to_owned()).spawn(run)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,6 @@
 //! Messages between a rank and the coordinator: JSON behind its length.
 //!
-//! A message is the length of its text in bytes (`u32`, little-endian), then the text. The longest has
-//! [`MOST_BYTES`].
+//! A message is the length of its text in bytes (`u32`, little-endian), then the text. The longest has [`MOST_BYTES`].
 //!
 //! The coordinator speaks first: `Challenge`, by which a rank knows that it found its run. The rank
 //! answers with `Hello`. Both prove that they know the token of the run: the rank in `Hello`, the
@@ -273,46 +272,21 @@ impl fmt::Display for LostRank {
 
 /// An error of a message. `peer` is the other end.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum MessageError {
-    /// The connection ended between two messages.
     #[error("{peer} closed the connection")]
-    Ended {
-        /// The other end.
-        peer: String,
-    },
-    /// The connection ended within a message.
+    Ended { peer: String },
     #[error("{peer} closed the connection within a message")]
-    Cut {
-        /// The other end.
-        peer: String,
-    },
-    /// The length is above [`MOST_BYTES`].
+    Cut { peer: String },
     #[error(
         "a message of {bytes} bytes from or to {peer}: {MOST_BYTES} is the most, so it may be no \
          rank of this program"
     )]
-    TooLong {
-        /// The other end.
-        peer: String,
-        /// Length in bytes.
-        bytes: u64,
-    },
-    /// The text is not what was expected.
+    TooLong { peer: String, bytes: u64 },
     #[error("{peer} sent something that is no message of this program: {source}")]
-    Garbage {
-        /// The other end.
-        peer: String,
-        /// Error of the parser.
-        source: serde_json::Error,
-    },
-    /// The connection failed, or nothing came in time.
+    Garbage { peer: String, source: serde_json::Error },
     #[error("the connection to {peer} failed: {source}")]
-    Failed {
-        /// The other end.
-        peer: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Failed { peer: String, source: io::Error },
 }
 
 /// Reads one message; `peer` stands in errors.

@@ -3,22 +3,20 @@
 //! The supervisor has no share in the work: it starts the processes, holds the coordinator, waits
 //! for all of them, and says how the run ended. No rank outlives it.
 
-mod lines;
-
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, BufRead, BufReader, Read, Write, stderr};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::coordinator::{Coordinator, CoordinatorOptions, SILENCE, Status};
+use crate::coordinator::{Coordinator, CoordinatorOptions, Status};
 use crate::message::{Cause, LostRank};
 use crate::token::Token;
-
-use lines::{Lines, wait_for_last};
+use crate::{locked, spawn};
 
 /// The ranks of one host: one program in several processes.
 #[derive(Clone, Debug)]
@@ -27,8 +25,7 @@ pub struct Supervised {
     pub program: PathBuf,
     /// Its arguments, the same for all ranks.
     pub args: Vec<OsString>,
-    /// Variables that are added to the environment of all ranks. Those that tell a rank its place
-    /// cannot be set.
+    /// Variables that are added to the environment of all ranks. Those that tell a rank its place cannot be set.
     pub env: Vec<(OsString, OsString)>,
     /// Number of ranks, at least 2: one alone would look for no supervisor.
     pub world: u32,
@@ -38,31 +35,18 @@ pub struct Supervised {
 
 /// An error at the start of the ranks. Ranks that were started are ended.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 pub enum SuperviseError {
-    /// The program cannot be started.
     #[error("cannot start {program} as rank {rank}: {source}. Check the program's permissions", program = program.display())]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// The rank.
-        rank: u32,
-        /// The system's error.
-        source: io::Error,
-    },
+    Start { program: PathBuf, rank: u32, source: io::Error },
     /// The system refused something else.
     #[error(
         "cannot supervise ranks, since {what} failed: {source}. End other programs, or raise the limits (ulimit -a)"
     )]
-    System {
-        /// The action that failed.
-        what: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
-/// Time for all ranks to join. They meet before they read the scene: only a busy host or a slow
-/// network takes long.
+/// Time for all ranks to join. They meet before they read the scene: only a busy host or a slow network takes long.
 pub const JOIN_TIME: Duration = Duration::from_secs(120);
 
 /// Time between two looks at the processes.
@@ -84,12 +68,11 @@ pub enum Verdict {
 
 /// Starts the ranks and waits until all have ended.
 ///
-/// They find their number and the coordinator by [`detect`](crate::launch::detect). When `stop`
-/// becomes true all are asked to stop. When one is gone the others have [`Supervised::grace`] to
-/// end, then they are killed. Rank 0 has this process's input and outputs. Of the others only the
-/// standard error is shown, from when all have joined; what they wrote before is shown unless rank
-/// 0 ended with an error, which is then the same for all. `[rank 2] ` is put before each line, but
-/// not before one that begins with `{`: that is JSON, for a program.
+/// They find their number and the coordinator by [`detect`](crate::launch::detect). When `stop` becomes true all are
+/// asked to stop. When one is gone the others have [`Supervised::grace`] to end, then they are killed. Rank 0 has this
+/// process's input and outputs. Of the others only the standard error is shown, from when all have joined; what they
+/// wrote before is shown unless rank 0 ended with an error, which is then the same for all. `[rank 2] ` is put before
+/// each line, but not before one that begins with `{`: that is JSON, for a program.
 ///
 /// Blocks, and must be called by a thread that lives until it returns: the ranks die with it.
 pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, SuperviseError> {
@@ -97,14 +80,7 @@ pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, Super
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("listening"))?;
     let address = listener.local_addr().map_err(system("reading an address"))?.to_string();
     let token = Token::fresh().map_err(system("taking random numbers"))?;
-    let options = CoordinatorOptions {
-        world: ranks.world,
-        run: String::new(),
-        token: token.clone(),
-        holder: None,
-        patience: JOIN_TIME,
-        silence: SILENCE,
-    };
+    let options = CoordinatorOptions::of_supervisor(ranks.world, token.clone(), JOIN_TIME);
     let coordinator =
         Coordinator::start(listener, options).map_err(system("starting the coordinator"))?;
     let (mut children, lines) = Children::start(ranks, &address, &token)?;
@@ -363,6 +339,98 @@ fn die_with(parent: u32) -> io::Result<()> {
 #[cfg(not(unix))]
 fn die_with_parent(_: &mut Command) {}
 
+// Standard errors of the ranks other than 0.
+
+/// Longest line that is kept whole, in bytes.
+const LONGEST: u64 = 16 << 10;
+
+/// Bytes held back of one rank; what is more is dropped.
+const MOST_HELD: usize = 1 << 20;
+
+/// Time for the last lines after the last rank ended. Only a process that a rank left behind takes longer.
+const LAST_TIME: Duration = Duration::from_secs(1);
+
+/// Treatment of a line.
+enum Gate {
+    /// Lines are held back, behind these.
+    Held(Vec<u8>),
+    Passes,
+    Dropped,
+}
+
+/// The lines of one rank.
+struct Lines {
+    gate: Arc<Mutex<Gate>>,
+    thread: JoinHandle<()>,
+}
+
+impl Lines {
+    /// Reads a rank's lines in a thread, and holds them back at first.
+    fn of(rank: u32, from: impl Read + Send + 'static) -> io::Result<Self> {
+        let gate = Arc::new(Mutex::new(Gate::Held(Vec::new())));
+        let shared = gate.clone();
+        let mut from = BufReader::new(from);
+        let read = move || {
+            let mut line = Vec::new();
+            loop {
+                line.clear();
+                match from.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+                    Ok(0) | Err(_) => break,
+                    Ok(_) => pass(&shared, &in_front(rank, &line)),
+                }
+            }
+        };
+        let thread = spawn("splat-ranks-lines", read)?;
+        Ok(Self { gate, thread })
+    }
+
+    /// Prints what was held back, and from now on every line when it comes.
+    fn release(&self) {
+        let mut gate = locked(&self.gate);
+        if let Gate::Held(lines) = std::mem::replace(&mut *gate, Gate::Passes) {
+            print(&lines);
+        }
+    }
+
+    /// Forgets what was held back, and all that comes.
+    fn forget(&self) {
+        let mut gate = locked(&self.gate);
+        if matches!(*gate, Gate::Held(_)) {
+            *gate = Gate::Dropped;
+        }
+    }
+}
+
+/// Waits for the last lines of all ranks, which have ended.
+fn wait_for_last(lines: &[Lines]) {
+    let deadline = Instant::now() + LAST_TIME;
+    while !lines.iter().all(|lines| lines.thread.is_finished()) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn pass(gate: &Mutex<Gate>, line: &[u8]) {
+    match &mut *locked(gate) {
+        Gate::Held(lines) if lines.len() + line.len() <= MOST_HELD => lines.extend_from_slice(line),
+        Gate::Held(_) | Gate::Dropped => {}
+        Gate::Passes => print(line),
+    }
+}
+
+/// A line with its rank in front, and its end, which the last one of a process may lack. JSON is
+/// read by programs, which know nothing of the rank in front of it.
+fn in_front(rank: u32, line: &[u8]) -> Vec<u8> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let name = if line.starts_with(b"{") { String::new() } else { format!("[rank {rank}] ") };
+    [name.as_bytes(), line, b"\n"].concat()
+}
+
+/// In one piece, so that the lines of several ranks do not mix.
+fn print(lines: &[u8]) {
+    // There is nowhere to tell that the standard error is closed.
+    drop(stderr().write_all(lines));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -418,5 +486,39 @@ mod tests {
         assert_eq!(shown(&of(others, Some(first), true), &[5, 2, 5]), [true, false]);
         assert_eq!(shown(&of([true; 3], None, false), &[2, 2, 2]), [false, false], "refused");
         assert_eq!(shown(&of([true, true, false], None, true), &[5, 5, 0]), [false, true]);
+    }
+
+    fn held(lines: &Lines) -> Vec<u8> {
+        wait_for_last(std::slice::from_ref(lines));
+        match &*lines.gate.lock().unwrap() {
+            Gate::Held(lines) => lines.clone(),
+            Gate::Passes | Gate::Dropped => panic!("not held"),
+        }
+    }
+
+    #[test]
+    fn lines_are_held_back_whole_with_their_rank() {
+        let lines = Lines::of(2, &b"one\n\ntw\xff\nlast"[..]).unwrap();
+        assert_eq!(held(&lines), b"[rank 2] one\n[rank 2] \n[rank 2] tw\xff\n[rank 2] last\n");
+        lines.forget();
+        assert!(matches!(*lines.gate.lock().unwrap(), Gate::Dropped));
+        lines.release();
+        assert!(matches!(*lines.gate.lock().unwrap(), Gate::Passes));
+        lines.forget();
+        assert!(matches!(*lines.gate.lock().unwrap(), Gate::Passes), "the meeting was held");
+    }
+
+    #[test]
+    fn a_line_of_json_stays_as_it_is() {
+        let lines = Lines::of(2, &b"{\"a\": 1}\n {}\n{"[..]).unwrap();
+        assert_eq!(held(&lines), b"{\"a\": 1}\n[rank 2]  {}\n{\n");
+    }
+
+    #[test]
+    fn endless_lines_are_cut_and_not_all_is_held() {
+        let letters = io::repeat(b'x').take(3 << 20);
+        let held = held(&Lines::of(1, letters).unwrap());
+        assert!(held.len() <= MOST_HELD && held.len() > MOST_HELD - 20_000, "{}", held.len());
+        assert!(held.split(|byte| *byte == b'\n').all(|line| line.len() < 17 << 10));
     }
 }

@@ -40,8 +40,7 @@ impl Token {
 
     /// Proof that this prover knows the token and these bytes: 64 hexadecimal digits.
     ///
-    /// The nonce is the receiver's and used once, so that a proof that was overheard is worth
-    /// nothing.
+    /// The nonce is the receiver's and used once, so that a proof that was overheard is worth nothing.
     pub(crate) fn proof(&self, prover: Prover, nonce: &[u8; 16], bytes: &[u8]) -> String {
         hex(&self.mac(prover.context(), nonce, bytes).finalize().into_bytes())
     }
@@ -70,8 +69,7 @@ impl Token {
         Self(token)
     }
 
-    /// The context comes first and always has the same length, so that no code made for one purpose
-    /// is one for another.
+    /// The context comes first and always has the same length, so that no code made for one purpose is one for another.
     fn mac(&self, context: &[u8; 16], nonce: &[u8; 16], bytes: &[u8]) -> Hmac<Sha256> {
         // A key shorter than a block is padded with zeros: that is HMAC's own rule.
         let mut block = [0; 64];

@@ -37,6 +37,12 @@ fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>, Devic
     heap.region(&Slot::unlisted(label))
 }
 
+fn grown(heap: &Heap, label: &'static str, bytes: usize) -> Region<u8> {
+    let mut region = region::<u8>(heap, label).unwrap();
+    region.grow(bytes).unwrap();
+    region
+}
+
 fn scratch<T: Plain>(
     heap: &Heap,
     label: &'static str,
@@ -179,8 +185,7 @@ fn memory_comes_in_whole_granules() {
 fn a_refusal_names_the_request_and_the_largest_holder() {
     for is_virtual in [true, false] {
         let (_device, heap) = heap(is_virtual, 32 * MIB);
-        let mut sh = region::<u8>(&heap, "sh").unwrap();
-        sh.grow(20 << 20).unwrap();
+        let _sh = grown(&heap, "sh", 20 << 20);
         let DeviceError::Refused(refusal) =
             scratch::<u64>(&heap, "instances", 2 << 20).map(drop).unwrap_err()
         else {
@@ -208,8 +213,7 @@ fn huge_sizes_are_refused() {
 fn memory_of_other_programs_is_reported() {
     let (device, heap) = heap(true, CAPACITY);
     device.state.borrow_mut().foreign = CAPACITY - 8 * MIB;
-    let mut region = region::<u8>(&heap, "sh").unwrap();
-    region.grow(6 << 20).unwrap();
+    let mut region = grown(&heap, "sh", 6 << 20);
     let error = region.grow(20 << 20).unwrap_err();
     let DeviceError::OutOfMemory { label, wanted, held, free, .. } = &error else {
         panic!("{error}");
@@ -226,8 +230,7 @@ fn a_region_takes_idle_memory_of_the_arena() {
         let (device, heap) = heap(is_virtual, 32 * MIB);
         drop(scratch::<u8>(&heap, "frame", 20 << 20).unwrap());
         assert_eq!(device.held(), 20 * MIB);
-        let mut region = region::<u8>(&heap, "sh").unwrap();
-        region.grow(30 << 20).unwrap();
+        let _region = grown(&heap, "sh", 30 << 20);
         assert_eq!(device.held(), 30 * MIB);
     }
 }
@@ -263,8 +266,7 @@ fn a_little_more_scratch_than_last_time_maps_nothing() {
 #[test]
 fn trimming_leaves_little_behind() {
     let (device, heap) = heap(true, CAPACITY);
-    let mut region = region::<u8>(&heap, "sh").unwrap();
-    region.grow(1500 << 20).unwrap();
+    let mut region = grown(&heap, "sh", 1500 << 20);
     for mib in [1301_u64, 700, 333, 65, 3, 0] {
         region.shrink(usize::try_from(mib * MIB).unwrap());
         region.trim().unwrap();
@@ -326,8 +328,7 @@ fn other_programs_shrink_the_budget_for_a_time() {
     let allowance = Allowance::new(Some(Limit::Bytes(Bytes(80 * MIB))), 0.95, Bytes(100 * MIB));
     let heap = Heap::over(Box::new(device.clone()), allowance).unwrap();
     assert_eq!(heap.budget(), Bytes(76 * MIB));
-    let mut region = region::<u8>(&heap, "model").unwrap();
-    region.grow(20 << 20).unwrap();
+    let mut region = grown(&heap, "model", 20 << 20);
     device.state.borrow_mut().foreign = 50 * MIB;
     heap.update_foreign_use().unwrap();
     // 4 of 100 MiB stay free, and others hold 50.
@@ -435,12 +436,17 @@ fn host_region(heap: &Heap, label: &'static str) -> Region<u8> {
     heap.region_in(MemoryPlace::Host, &Slot::unlisted(label)).unwrap()
 }
 
+fn grown_on_host(heap: &Heap, label: &'static str, bytes: usize) -> Region<u8> {
+    let mut region = host_region(heap, label);
+    region.grow(bytes).unwrap();
+    region
+}
+
 #[test]
 fn host_regions_take_no_device_memory() {
     for is_virtual in [true, false] {
         let (device, heap) = lent(is_virtual, Some(HOST));
-        let mut sh = host_region(&heap, "sh");
-        sh.grow((41 << 20) + 5).unwrap();
+        let sh = grown_on_host(&heap, "sh", (41 << 20) + 5);
         let entry = heap.ledger()[0];
         assert_eq!((entry.label, entry.kind), ("sh", Kind::Pinned));
         assert_eq!((entry.used, entry.mapped), (Bytes(41 * MIB + 5), Bytes(44 * MIB)));
@@ -459,8 +465,7 @@ fn host_regions_take_no_device_memory() {
 fn a_region_of_the_host_grows_and_shrinks_with_its_contents() {
     for is_virtual in [true, false] {
         let (device, heap) = lent(is_virtual, Some(HOST));
-        let mut sh = host_region(&heap, "sh");
-        sh.grow(64 << 20).unwrap();
+        let mut sh = grown_on_host(&heap, "sh", 64 << 20);
         let start = sh.address();
         device.mark(start, 64 * MIB, 7);
         sh.grow(400 << 20).unwrap();
@@ -478,8 +483,7 @@ fn a_region_of_the_host_grows_and_shrinks_with_its_contents() {
 #[test]
 fn host_ranges_are_copied_if_an_eighth_is_freed() {
     let (device, heap) = lent(false, Some(HOST));
-    let mut sh = host_region(&heap, "sh");
-    sh.grow(400 << 20).unwrap();
+    let mut sh = grown_on_host(&heap, "sh", 400 << 20);
     for (kept, mapped) in [(380, 400), (352, 400), (348, 348)] {
         sh.shrink(kept << 20);
         sh.trim().unwrap();
@@ -516,8 +520,7 @@ fn an_exhausted_driver_is_an_error_of_the_host() {
     for is_virtual in [true, false] {
         // The driver decides if the system reports nothing.
         let (device, heap) = lent(is_virtual, None);
-        let mut sh = host_region(&heap, "sh");
-        sh.grow(8 << 20).unwrap();
+        let mut sh = grown_on_host(&heap, "sh", 8 << 20);
         device.state.borrow_mut().host_is_exhausted = true;
         let error = sh.grow(100 << 20).unwrap_err();
         assert!(matches!(error, DeviceError::OutOfHostMemory { label: "sh", .. }), "{error}");

@@ -10,17 +10,11 @@ use crate::token::{Prover, bytes_from_hex};
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(30);
 
-fn token() -> Token {
-    Token::from_hex(&"5a".repeat(16)).unwrap()
-}
-
 fn start(world: u32) -> (Coordinator, SocketAddr) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let run = "a run".to_owned();
-    let (patience, silence) = (LONG, SILENCE);
-    let token = token();
-    let options = CoordinatorOptions { world, run, token, holder: None, patience, silence };
+    let options = CoordinatorOptions::of_supervisor(world, Token::of_tests(), LONG);
+    let options = CoordinatorOptions { run: "a run".to_owned(), ..options };
     (Coordinator::start(listener, options).unwrap(), address)
 }
 
@@ -45,7 +39,7 @@ impl Stranger {
     }
 
     fn introduce(&self, rank: u32, world: u32, protocol: u32) {
-        self.say(&hello(&token(), &self.nonce, [rank, world, protocol]));
+        self.say(&hello(&Token::of_tests(), &self.nonce, [rank, world, protocol]));
     }
 
     /// The next that is told, behind the coordinator's proof.
@@ -114,7 +108,7 @@ fn a_rank_may_write_byte_by_byte_beside_a_fast_one() {
     let (coordinator, address) = start(2);
     let slow = stranger(address);
     slow.stream.set_nodelay(true).unwrap();
-    let bytes = hello(&token(), &slow.nonce, [0, 2, PROTOCOL]);
+    let bytes = hello(&Token::of_tests(), &slow.nonce, [0, 2, PROTOCOL]);
     for (at, byte) in bytes.into_iter().enumerate() {
         slow.say(&[byte]);
         if at == 20 {
@@ -209,7 +203,7 @@ fn nobody_is_let_in_when_all_are_there() {
 #[test]
 fn without_the_token_nobody_speaks_for_a_rank() {
     let (coordinator, address) = start(1);
-    for (token, nonce) in [(Token::fresh().unwrap(), None), (token(), Some([1; 16]))] {
+    for (token, nonce) in [(Token::fresh().unwrap(), None), (Token::of_tests(), Some([1; 16]))] {
         let stream = stranger(address);
         stream.say(&hello(&token, &nonce.unwrap_or(stream.nonce), [0, 1, PROTOCOL]));
         let FromCoordinator::Rejected { why } = stream.told() else { panic!() };
@@ -217,14 +211,7 @@ fn without_the_token_nobody_speaks_for_a_rank() {
     }
     assert_eq!(coordinator.settled().has_joined, [false]);
     let meeting = Meeting::Supervisor { address };
-    let launch = Launch {
-        rank: 0,
-        world: 1,
-        local_world: None,
-        local_rank: None,
-        meeting,
-        token: Some(token()),
-    };
+    let launch = Launch::of_tests(0, 1, meeting, Some(Token::of_tests()));
     // The right one, but of a coordinator of another run.
     assert!(crate::join::join(&launch, &[], LONG).is_err());
 }

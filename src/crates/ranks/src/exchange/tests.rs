@@ -10,17 +10,13 @@ const LONG: Duration = Duration::from_secs(60);
 /// Both kinds of groups.
 const GROUPS: [fn(u32) -> Vec<Exchange>; 2] = [Exchange::threads, sockets];
 
-fn token() -> Token {
-    Token::from_hex(&"5a".repeat(16)).unwrap()
-}
-
 /// Returns the routes of all ranks, by rank.
 fn routes(world: u32) -> Vec<DataRoute> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut ends = vec![DataEnd::Listener(listener)];
     ends.extend((1..world).map(|_| DataEnd::Address(address)));
-    let route = |(rank, end)| DataRoute { rank, world, token: token(), end };
+    let route = |(rank, end)| DataRoute { rank, world, token: Token::of_tests(), end };
     (0..).zip(ends).map(route).collect()
 }
 

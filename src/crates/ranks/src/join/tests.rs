@@ -11,8 +11,7 @@ use crate::token::{Prover, Token};
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Ports at which nobody listens. They are several, for another test may take one before it is
-/// used.
+/// Ports at which nobody listens. They are several, for another test may take one before it is used.
 fn free_ports() -> Vec<u16> {
     let listeners = [(); 4].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
     listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
@@ -43,7 +42,7 @@ impl Meeters {
         let (host, run) = ("127.0.0.1".to_owned(), format!("test {:?}", self.ports));
         let meeting = Meeting::Hosts { host, ports: self.ports.clone(), run };
         let token = self.tokens[rank as usize].clone();
-        Launch { rank, world: self.world, local_world: None, local_rank: None, meeting, token }
+        Launch::of_tests(rank, self.world, meeting, token)
     }
 
     /// Joins these ranks at one time.
@@ -145,7 +144,7 @@ fn a_taken_port_is_passed_over() {
         let (host, run) = ("127.0.0.1".to_owned(), "a".to_owned());
         let ports = [vec![taken.local_addr().unwrap().port()], free.clone()].concat();
         let meeting = Meeting::Hosts { host, ports, run };
-        Launch { rank, world: 2, local_world: None, local_rank: None, meeting, token }
+        Launch::of_tests(rank, 2, meeting, token)
     };
     // The stranger at the first port answers, but is of another run.
     let stranger = taken.try_clone().unwrap();
@@ -165,7 +164,7 @@ fn a_taken_port_is_passed_over() {
     let port = taken.local_addr().unwrap().port();
     let host = "127.0.0.1".to_owned();
     let meeting = Meeting::Hosts { host, ports: vec![port], run: String::new() };
-    let launch = Launch { rank: 0, world: 2, local_world: None, local_rank: None, meeting, token };
+    let launch = Launch::of_tests(0, 2, meeting, token);
     let error = join(&launch, &[], LONG).unwrap_err().to_string();
     assert!(
         error.contains(&format!("127.0.0.1:{port}")) && error.contains("RENDEZVOUS"),
@@ -258,7 +257,7 @@ fn nonce_of(introduction: &str) -> [u8; 16] {
 
 fn launch(address: SocketAddr, token: &Token) -> Launch {
     let (meeting, token) = (Meeting::Supervisor { address }, Some(token.clone()));
-    Launch { rank: 1, world: 2, local_world: None, local_rank: None, meeting, token }
+    Launch::of_tests(1, 2, meeting, token)
 }
 
 fn welcome() -> FromCoordinator {
@@ -357,14 +356,7 @@ fn the_right_one_is_trusted_and_its_key_does_not_travel() {
     let token = Token::fresh().unwrap();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let options = CoordinatorOptions {
-        world: 2,
-        run: String::new(),
-        token: token.clone(),
-        holder: None,
-        patience: LONG,
-        silence: SILENCE,
-    };
+    let options = CoordinatorOptions::of_supervisor(2, token.clone(), LONG);
     let _coordinator = Coordinator::start(listener, options).unwrap();
     let first = launch(address, &token);
     let first = thread::spawn(move || join(&first, &[], LONG).unwrap());

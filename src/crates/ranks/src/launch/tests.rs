@@ -1,5 +1,18 @@
 use super::*;
 
+impl Launch {
+    /// A rank of a launcher that says nothing of its host.
+    pub(crate) fn of_tests(rank: u32, world: u32, meeting: Meeting, token: Option<Token>) -> Self {
+        Self { rank, world, local_world: None, local_rank: None, meeting, token }
+    }
+}
+
+impl Token {
+    pub(crate) fn of_tests() -> Self {
+        Self::from_hex(&"5a".repeat(16)).unwrap()
+    }
+}
+
 /// Detects in an environment of words `NAME=value`.
 fn detected(words: &str) -> Result<Option<Launch>, LaunchError> {
     detect(&|name| {
@@ -221,4 +234,47 @@ fn runs_beside_each_other_have_different_names() {
     assert_ne!(run_of(TORCHRUN), run_of(&format!("{TORCHRUN} TORCHELASTIC_RUN_ID=b")));
     // A fixed value: the ports must not change with the compiler.
     assert_eq!(numbers(SLURM).4, 36_024);
+}
+
+#[test]
+fn the_first_host_is_found() {
+    for (list, first) in [
+        ("a", "a"),
+        ("a,b", "a"),
+        ("node[01-04,07],x3", "node01"),
+        ("x3,node[01-04,07]", "x3"),
+        ("node[7,1-3]", "node7"),
+        ("node[007-100]", "node007"),
+        ("gpu-a[1-2]b[3-4]", "gpu-a1b3"),
+        ("rack[2]-n[09-10].local,b", "rack2-n09.local"),
+        ("n[1]", "n1"),
+        ("[5-6]", "5"),
+        ("10.0.0.1,10.0.0.2", "10.0.0.1"),
+    ] {
+        assert_eq!(first_host(list).as_deref(), Ok(first), "{list}");
+    }
+}
+
+#[test]
+fn a_broken_list_is_refused_with_its_text() {
+    let list = |list: &str| list.to_owned();
+    for broken in ["", ",a", "a,", "a,,b", " ", "a b", "a,[1-2],,"] {
+        let error = first_host(broken).unwrap_err();
+        assert!(matches!(error, NodeListError::Empty { .. }), "{broken}: {error}");
+    }
+    for broken in ["a[1", "a]", "a[1-2]]", "a[1-2],b[", "a,b]c", "a[1,2"] {
+        assert_eq!(first_host(broken), Err(NodeListError::Unbalanced { list: list(broken) }));
+    }
+    for broken in ["a[[1]]", "a[1[2]]", "b,a[1,[2]]"] {
+        assert_eq!(first_host(broken), Err(NodeListError::Nested { list: list(broken) }));
+    }
+    for (broken, found) in
+        [("a[]", ""), ("a[x]", "x"), ("a[1-]", "1-"), ("b,a[1,]", "1,"), ("a[1-2-3]", "1-2-3")]
+    {
+        let error = NodeListError::Range { list: list(broken), found: list(found) };
+        assert_eq!(first_host(broken), Err(error.clone()));
+        assert!(error.to_string().contains(&format!("`{broken}`")), "{error}");
+    }
+    let error = first_host("a,,b").unwrap_err().to_string();
+    assert_eq!(error, "`a,,b` names no host in its place 2");
 }

@@ -8,10 +8,6 @@ use crate::launch::{Launch, Meeting, Token};
 /// Longer than anything takes here.
 const LONG: Duration = Duration::from_secs(30);
 
-fn token() -> Token {
-    Token::from_hex(&"5a".repeat(16)).unwrap()
-}
-
 /// An event that a rank received.
 #[derive(Clone, Debug, PartialEq)]
 enum Heard {
@@ -28,14 +24,8 @@ struct Group {
 fn group(world: u32, silence: Duration) -> Group {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let options = CoordinatorOptions {
-        world,
-        run: String::new(),
-        token: token(),
-        holder: None,
-        patience: LONG,
-        silence,
-    };
+    let options = CoordinatorOptions::of_supervisor(world, Token::of_tests(), LONG);
+    let options = CoordinatorOptions { silence, ..options };
     let coordinator = Coordinator::start(listener, options).unwrap();
     let meeting = Meeting::Supervisor { address };
     let links = joined(world, &meeting).into_iter().map(|joined| joined.link).collect();
@@ -45,14 +35,7 @@ fn group(world: u32, silence: Duration) -> Group {
 fn joined(world: u32, meeting: &Meeting) -> Vec<Joined> {
     let ranks = (0..world).map(|rank| {
         let meeting = meeting.clone();
-        let launch = Launch {
-            rank,
-            world,
-            local_world: None,
-            local_rank: None,
-            meeting,
-            token: Some(token()),
-        };
+        let launch = Launch::of_tests(rank, world, meeting, Some(Token::of_tests()));
         thread::spawn(move || join(&launch, &[], LONG).unwrap())
     });
     // All start before one is waited for.
