@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use splat::backend::cpu::{Cpu, Frame, Model, Parameter};
-use splat::backend::frame_state::{Drawn, Scored};
 use splat::backend::{
-    AdamStep, DeviceError, NormalDepths, Rates, Statistics, Term, Terms, TrainDevice,
+    AdamStep, DeviceError, Drawn, NormalDepths, Rates, Scored, Statistics, Term, Terms, TrainDevice,
 };
 use splat::dataset::{Image, View};
 use splat::math::Real;

@@ -1,8 +1,7 @@
 //! Inverse depths and absolute gradients of every device against the CPU backend in double precision.
 
 use splat::backend::cpu::Cpu;
-use splat::backend::transmittances::NOT_SEEN;
-use splat::backend::{Statistics, TrainDevice};
+use splat::backend::{NOT_SEEN, Statistics, TrainDevice};
 use splat::dataset::View;
 use splat::math::Real;
 use splat::math::linalg::{dot, mul_transposed, sub};

@@ -7,18 +7,17 @@ use std::sync::Arc;
 use splat_formats::{CellLists, NearRow};
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
-use super::line::{FailedStep, LateReports, RankLosses};
-use super::line::{RankCommand, RankNews, ViewReport};
+use super::line::{FailedStep, LateReports, RankCommand, RankLosses, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, Sight};
 use crate::abi::terms::Terms;
-use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::{
     AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
-    Device, DeviceError, DeviceInfo, DeviceMemory, Drawing, Edit, EditRule, Edited, FaceStatistics,
-    Faces, Filter3d, Fuse, Held, LadderState, Look, Lpips, MaskedView, Measured, ModelShape,
-    Neighbours, Objective, Palettes, Peaks, Photo, Pick, Remesh, Render, RenderSettings, Rendered,
-    Rows, ScoreRule, Snapshot, Store, TableStep, Transmittances, Wants, Worth, Worths, check_rows,
+    Compensated, Device, DeviceError, DeviceInfo, DeviceMemory, Drawing, Drawn, Edit, EditRule,
+    Edited, FaceStatistics, Faces, Filter3d, FrameState, Fuse, Held, LadderState, Look, Lpips,
+    MaskedView, Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick, Remesh,
+    Render, RenderSettings, Rendered, Rows, ScoreRule, Scored, Shown, Snapshot, Store, TableStep,
+    Trainable, Transmittances, Wants, Worth, Worths, check_rows,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
