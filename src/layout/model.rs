@@ -398,8 +398,6 @@ const fn column(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi;
-    use crate::layout::{GAUSSIANS, TRIANGLES};
 
     #[test]
     fn words_of_a_gaussian_match_the_documentation() {

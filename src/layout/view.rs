@@ -1,7 +1,7 @@
 //! Buffers of a view: splats, pixels, and the input of surface terms.
 
 use super::request::{Records, Use, ViewRequest};
-use super::slot::{Count, Lifetime, Source, Taken, Taken as _};
+use super::slot::{Count, Lifetime, Source, Taken};
 use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, RECORD_WIDTH, SURFACE_WIDTH, VERTEX_WIDTH};
 use crate::layout::schema::LANES;
 use crate::math::Divisor;
@@ -406,7 +406,7 @@ impl<A: Source> ShrunkSlots<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Records, Replay};
+    use crate::layout::Replay;
 
     #[test]
     fn capacity_is_a_twentieth_more_and_no_more_than_the_model() {

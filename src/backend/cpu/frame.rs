@@ -455,7 +455,7 @@ fn add<R: Real>(sum: &mut Vec<R>, more: Vec<R>) {
 
 #[cfg(test)]
 mod tests {
-    use super::stage::*;
+    use super::*;
 
     #[test]
     fn gradients_of_several_terms_add_up() {

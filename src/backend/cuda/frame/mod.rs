@@ -23,8 +23,10 @@ use super::stage::{normals, rays};
 use crate::abi::ViewCamera;
 use crate::abi::terms::{Inputs, Terms};
 use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
-use crate::backend::{Capability, DeviceError, Drawing, Held, Measured, Rendered, TableStep};
-use crate::backend::{Compensated, Drawn, FrameState, Fresh, Scored, Shown};
+use crate::backend::{
+    Capability, Compensated, DeviceError, Drawing, Drawn, FrameState, Fresh, Held, Measured,
+    Rendered, Scored, Shown, TableStep,
+};
 use crate::dataset::View;
 use crate::layout::{PixelGradients, Records, Use, ViewRequest};
 use crate::math::Divisor;

@@ -133,7 +133,7 @@ pub(crate) fn forward(
         Drawing { inverse_depths: true, .. } => kernels.blend_fwd_depth,
         Drawing { .. } => kernels.blend_fwd,
     };
-    // Stage `median` finds those of ellipses.
+    // Stage `rays` finds those of ellipses.
     let median_depths = canvas.median_depths.as_mut().filter(|_| splats.kind == Records::Surfels);
     let mut args = BlendArgs {
         image: canvas.image.write(),
