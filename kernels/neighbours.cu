@@ -1,4 +1,4 @@
-// neighbours: the nearest centres of each Gaussian's centre, and of each row of a palette, exactly.
+// neighbours: the nearest centres of each Gaussian's centre, exactly; and the nearest entries of a palette for rows.
 //
 // Rows are ordered so that each leaf of a tree is 32 consecutive rows. The order is halved repeatedly, each segment
 // across the widest side of its bounds, so that the depth of the tree and the size of the boxes do not depend on the

@@ -2,6 +2,8 @@
 // are appended to a compact list. Within a block of threads, the list is in row order; between blocks, it is in order
 // of arrival. Shapes: geometry [lane blocks, 11, 32], sh and its moments in the layouts of `state.cuh`, splats and
 // their data [capacity]. Splats beyond the capacity are counted but not written, and the host draws the view again.
+//
+// `unpack_splats`: takes splats that another rank has projected. One thread per splat.
 
 #include "gaussian.cuh"
 #include "layout.cuh"

@@ -3,6 +3,9 @@
 // Other values are in single precision. Compact: SH in half precision, two per word; their moments in 8-bit codes, four
 // per word, relative to a scale per Gaussian in word 0; the first moments of the geometry in bfloat16, two per word.
 // Other values are in single precision.
+//
+// After the storages: the cache of colours in host memory, reports of parameters that are not finite, and exact lazy
+// Adam.
 #pragma once
 
 #include "compact.cuh"

@@ -6,8 +6,8 @@
 // Shapes: geometry [lane blocks, 11, 32], vertices [n, 8], d_vertices [n, 12], faces [f, 3], splats and gradients
 // [visible, record].
 //
-// New vertices at the midpoints of edges, vertex sizes, and opacities under a new floor (MeshSplatting, Held et
-// al. 2025).
+// `add_midpoints` adds vertices at the midpoints of edges, `clear_vertex_sizes`, `add_face_areas` and
+// `set_vertex_sizes` find the sizes of vertices, `raise_opacity_floor` puts opacities under a new floor.
 // Shapes: tables [lane blocks, words, 32], midpoints [n, 2], faces [faces, 3].
 
 #include "compact.cuh"
