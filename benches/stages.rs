@@ -13,10 +13,9 @@ use std::sync::{Arc, LazyLock};
 
 use divan::Bencher;
 use splat::backend::cpu::{Cpu, Frame, Gradients, Model, count};
-use splat::backend::frame_state::{Drawn, Scored};
 use splat::backend::{
-    Device as _, Footprint, Neighbours as _, Objective, Photo, Render as _, RenderSettings, Stay,
-    Store as _, Terms, Wants,
+    Device as _, Drawn, Footprint, Neighbours as _, Objective, Photo, Render as _, RenderSettings,
+    Scored, Stay, Store as _, Terms, Wants,
 };
 use splat::config::{OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, Image, ImageLoader, Residency, View};

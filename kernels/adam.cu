@@ -2,7 +2,7 @@
 // one warp per lane block.
 // Parameter gradients live in registers only. Geometry moves in every step, by momentum if the view does not
 // see it, as in dense Adam. The colours of a lane block that the view does not see are deferred and catch up
-// later to equal values (`lazy_adam.cuh`). Moments are stored before bias correction.
+// later to equal values (`state.cuh`). Moments are stored before bias correction.
 // Shapes: geometry [lane blocks, 11, 32]; sh and moments in the layouts of `state.cuh`; gradients
 // [visible, record], d_features [visible, 4]; surface [n, 12].
 

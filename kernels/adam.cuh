@@ -3,13 +3,12 @@
 #pragma once
 
 #include "adam_sh.cuh"
-#include "gradient.cuh"
+#include "gaussian.cuh"
+#include "layout.cuh"
 #include "normals.cuh"
 #include "primitive.cuh"
 #include "random.cuh"
 #include "splat.cuh"
-#include "surfels.cuh"
-#include "vertices.cuh"
 
 // Loads and stores of the thread's Gaussian for Adam, in any storage. A piece is loaded completely before any of it is
 // stored, so that enough loads are in flight to saturate the memory.

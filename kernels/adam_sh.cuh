@@ -3,11 +3,8 @@
 
 #include <cuda_fp16.h>
 
-#include "cache.cuh"
 #include "compact.cuh"
 #include "fast.cuh"
-#include "fault.cuh"
-#include "lazy_adam.cuh"
 #include "sh.cuh"
 #include "state.cuh"
 

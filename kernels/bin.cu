@@ -12,7 +12,7 @@
 //
 // The listed records may be those of any footprint (`footprint.cuh`).
 
-#include "surfels.cuh"
+#include "gaussian.cuh"
 #include "tiles.cuh"
 #include "triangle_footprint.cuh"
 

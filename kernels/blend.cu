@@ -14,7 +14,7 @@
 // gradients (`SplatGradient`) without waiting for other warps.
 //
 // Variants are instances of the same templates, so that an unused feature costs nothing: statistics for density
-// control, and maps beside the colours (`maps.cuh`). The footprint (`footprint.cuh`) evaluates a splat at a pixel.
+// control, and maps beside the colours (`blend.cuh`). The footprint (`footprint.cuh`) evaluates a splat at a pixel.
 //
 // Shapes: splats and gradients [visible, record], features and d_features [visible, 4],
 // splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
@@ -23,9 +23,8 @@
 // surface_states the same, depth_states [instances / BLEND_CHUNK + 1, PARTS, WARP],
 // hits [instances / WARP + tiles + 1, PARTS].
 
-#include "blend_bwd.cuh"
-#include "blend_fwd.cuh"
-#include "gradient.cuh"
+#include "blend.cuh"
+#include "layout.cuh"
 
 static_assert(EllipseFootprint::QUADS * 4 == RECORD_WIDTH, "what the host makes room for");
 

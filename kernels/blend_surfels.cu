@@ -2,9 +2,7 @@
 // also finds median depths.
 // Shapes: as in `blend.cu`; median_depths and inverse_squares [h, w].
 
-#include "blend_bwd.cuh"
-#include "blend_fwd.cuh"
-#include "maps.cuh"
+#include "blend.cuh"
 #include "surfel_footprint.cuh"
 
 // Maps of the backward pass of `blend` for splats whose depth differs from pixel to pixel: those of `SurfaceMaps`, and

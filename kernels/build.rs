@@ -1,11 +1,11 @@
 //! Compiles the kernels: each `.cu` to a fatbin that the program embeds, `cub.cu` to a static library, which is then
-//! asked for the scratch sizes of its calls. Without nvcc the build warns and does not set the cfg `kernels`.
+//! asked by `scratch_sizes.cpp` for the scratch sizes of its calls. Without nvcc the build warns and does not set the
+//! cfg `kernels`.
 
 #[path = "../src/abi/mod.rs"]
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "the library uses the rest")]
 mod abi;
 mod nvcc;
-mod scratch;
 
 use std::collections::VecDeque;
 use std::env;
@@ -104,7 +104,7 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
 
     let out = &folders.out;
     if let Some(library) = jobs.iter().find(|job| job.name == LIBRARY) {
-        scratch::write_table(nvcc, &archs, &library.product, [&folders.source, out])?;
+        write_scratch_sizes(nvcc, &archs, &library.product, [&folders.source, out])?;
     }
     jobs.retain(|job| for_tests.as_ref() != Some(&job.source));
     let table = table(&jobs, &archs, &nvcc.version);
@@ -377,4 +377,53 @@ fn run_all(jobs: &[Job]) -> Result<(), String> {
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n\n")) }
+}
+
+/// The program that asks CUB for the scratch sizes of its calls on each architecture.
+const SIZES_SOURCE: &str = "scratch_sizes.cpp";
+
+/// Writes `scratch_sizes.rs` into the output folder. If CUB cannot be asked, the table is empty and the source's own
+/// table is used.
+fn write_scratch_sizes(
+    nvcc: &Nvcc,
+    archs: &[u32],
+    library: &Path,
+    folders: [&Path; 2],
+) -> Result<(), String> {
+    let [source, out] = folders;
+    let rows =
+        size_rows(nvcc, archs, library, &[&source.join(SIZES_SOURCE), &out.join("scratch_sizes")]);
+    let rows = rows.unwrap_or_else(|why| {
+        println!(
+            "cargo::warning=CUB's scratch sizes are those that the source has for CUDA 13.0: {}",
+            why.lines().next().unwrap_or_default()
+        );
+        String::new()
+    });
+    let path = out.join("scratch_sizes.rs");
+    fs::write(&path, format!("&[\n{rows}]\n")).map_err(|error| describe(&path, &error))
+}
+
+fn size_rows(
+    nvcc: &Nvcc,
+    archs: &[u32],
+    library: &Path,
+    [source, program]: &[&Path; 2],
+) -> Result<String, String> {
+    if env::var("HOST") != env::var("TARGET") {
+        return Err("this machine does not run programs of the target".to_owned());
+    }
+    let mut compiler = Command::new(&nvcc.path);
+    compiler.args(["-std=c++17", "-O2", "-cudart", "none", "-o"]).arg(program);
+    run(compiler.arg(source).arg(library))?;
+    archs.iter().map(|arch| run(Command::new(program).arg(arch.to_string()))).collect()
+}
+
+fn run(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().display().to_string();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }

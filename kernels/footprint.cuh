@@ -21,8 +21,8 @@
 //     store_first, store_second   add to a record of gradients; the first may read the splat's own record
 #pragma once
 
-#include "parts.cuh"
-#include "quad.cuh"
+#include "layout.cuh"
+#include "tiles.cuh"
 
 // Returns the highest exponent on the edge at distance `offset` along one axis, with the other coordinate (relative to
 // the centre) free in low..high. An error in the position of the maximum has no first-order effect.

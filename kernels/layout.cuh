@@ -1,6 +1,8 @@
 // Layouts of device memory, and warp helpers.
 #pragma once
 
+#include <cstddef>
+
 #include "abi.cuh"
 
 constexpr uint32_t WARP = 32;
@@ -22,7 +24,7 @@ constexpr uint32_t QUAT = 6;
 constexpr uint32_t OPACITY_LOGIT = 10;
 
 // Fields of a splat's record: depth, colour, and the bits of the row's number (for splats of other ranks see
-// `travel.cuh`).
+// `project.cuh`).
 constexpr uint32_t RECORD_DEPTH = 7;
 constexpr uint32_t RECORD_COLOR = 8;
 constexpr uint32_t RECORD_GAUSSIAN = 11;
@@ -96,4 +98,36 @@ __device__ inline float warp_sum(float value) {
         value += __shfl_xor_sync(FULL_WARP, value, distance);
     }
     return value;
+}
+
+// Atomically adds four floats to a record in device memory.
+__device__ inline void add_quad(float4* at, float4 value) {
+#if __CUDA_ARCH__ >= 900
+    atomicAdd(at, value);
+#else
+    float* const out = reinterpret_cast<float*>(at);
+    if (value.x != 0.0f) atomicAdd(out, value.x);
+    if (value.y != 0.0f) atomicAdd(out + 1, value.y);
+    if (value.z != 0.0f) atomicAdd(out + 2, value.z);
+    if (value.w != 0.0f) atomicAdd(out + 3, value.w);
+#endif
+}
+
+// The record of a splat's gradients, `SplatGradient` of abi.cuh, as 16-byte quads.
+
+static_assert(sizeof(SplatGradient) == RECORD_WIDTH * sizeof(float), "a record");
+static_assert(offsetof(SplatGradient, d_conic) == sizeof(float4), "the second quad");
+static_assert(offsetof(SplatGradient, d_color) == 2 * sizeof(float4), "the third quad");
+
+// Loads the fields that records of any width begin with.
+__device__ inline SplatGradient load_gradient(const float* records, uint32_t splat_index,
+                                              uint32_t width = RECORD_WIDTH) {
+    const float4* const quads =
+        reinterpret_cast<const float4*>(records) + uint64_t{splat_index} * (width / 4);
+    const float4 a = quads[0], b = quads[1], c = quads[2];
+    return {{a.x, a.y}, a.z, a.w, {b.x, b.y, b.z}, b.w, {c.x, c.y, c.z}, c.w};
+}
+
+__device__ inline float3 float3_of(const float (&values)[3]) {
+    return {values[0], values[1], values[2]};
 }

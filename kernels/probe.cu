@@ -7,7 +7,6 @@
 #include "linalg.cuh"
 #include "normals.cuh"
 #include "random.cuh"
-#include "relocate.cuh"
 #include "sh.cuh"
 #include "splat.cuh"
 

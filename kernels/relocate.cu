@@ -6,7 +6,7 @@
 // The kernels run one after another: copies are made after the opacity was split. Dead Gaussians have a weight of 0 and
 // are never sources.
 
-#include "relocate.cuh"
+#include "random.cuh"
 #include "rows.cuh"
 
 __device__ inline double logit_of(const float* geometry, uint32_t row) {

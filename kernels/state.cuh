@@ -3,9 +3,13 @@
 // Other values are in single precision. Compact: SH in half precision, two per word; their moments in 8-bit codes, four
 // per word, relative to a scale per Gaussian in word 0; the first moments of the geometry in bfloat16, two per word.
 // Other values are in single precision.
+//
+// After the storages: the cache of colours in host memory, reports of parameters that are not finite, and exact lazy
+// Adam.
 #pragma once
 
 #include "compact.cuh"
+#include "fast.cuh"
 #include "layout.cuh"
 
 // Words of a Gaussian in a table.
@@ -153,3 +157,108 @@ struct Compact {
         }
     };
 };
+
+// Cache lines on the device for colours in host memory: readers and writers must look there first. A line holds a lane
+// block of SH with both moments.
+//
+// While a step draws its view, `expect` and `fill_lines` load the next view's colours into lines on another stream.
+// They skip lines that the current step uses (`used_in`, set by projection) and blocks that it found without a line
+// (`missed_in`), which it moves in place. So no row is accessed by both.
+
+// Returns 1 + the line of a lane block, or 0 if it has none.
+__device__ inline uint32_t line_of(const ColorCache& c, uint32_t block) {
+    return c.line_of_block == nullptr ? 0 : c.line_of_block[block];
+}
+
+// Records that the current step sees a lane block. Concurrent lanes write equal values.
+__device__ inline void note_seen(const ColorCache& c, uint32_t block, uint32_t line) {
+    if (c.line_of_block == nullptr || c.step == 0) return;
+    if (line > 0) {
+        c.used_in[line - 1] = c.step;
+    } else {
+        c.missed_in[block] = c.step;
+    }
+}
+
+// Returns a row of the tables of the lines.
+__device__ inline uint32_t row_in_line(uint32_t line, uint32_t row) {
+    return (line - 1) * WARP + row % WARP;
+}
+
+// Records that the next step will see a lane block; one thread each.
+__device__ inline void expect_block(const ColorCache& c, uint32_t block) {
+    const uint32_t line = line_of(c, block);
+    if (line > 0) {
+        c.used_in[line - 1] = c.step + 1;
+    } else if (c.missed_in[block] != c.step) {
+        const uint32_t number = atomicAdd(&c.counts[0], 1u);
+        if (number < c.lines) c.wanted[number] = block;
+    }
+}
+
+// Reports of parameters that are not finite.
+
+// Groups of parameters: constant and other coefficients of the colours.
+constexpr uint32_t SH_DC = 4, SH_REST = 5;
+
+// Records the first Gaussian that is not finite, the group of its parameters, and in the last bit whether the value is
+// infinite.
+__device__ inline void report_fault(uint64_t* fault, uint32_t gaussian, uint32_t group,
+                                    bool infinite) {
+    const unsigned long long place =
+        static_cast<unsigned long long>(gaussian) * FAULT_GROUPS + group;
+    atomicMin(reinterpret_cast<unsigned long long*>(fault), 2 * place + (infinite ? 1 : 0));
+}
+
+// Exact lazy Adam: how deferred colours catch up.
+//
+// Without a gradient, step t multiplies the moments by beta_1 and beta_2 and moves the value by
+// -rate_t m_t / (sqrt(v_t) + epsilon). With r = beta_1 / sqrt(beta_2), after `age` such steps
+//     m = beta_1^age m_0,   v = beta_2^age v_0,   value = value_0 - travel[age] m_0 / sqrt(v_0),
+// where travel[age] is the sum over the steps of r^j times the bias-corrected rate of step j, which the host computes
+// (backend/cuda/model/lazy_adam.rs). r^127 is 2e-6: colours that were deferred for longer have moved by the first 127
+// steps only, which the model stores by the step of deferral.
+// Epsilon is applied once instead of in every step, and beside the root before bias correction. Results equal those of
+// dense Adam up to rounding if sqrt(v_0) is far above 1e-15.
+
+// Effect of `age` steps without a gradient.
+struct CatchUp {
+    float decay_1, decay_2;
+    float drift_dc, drift_rest;
+};
+
+__device__ inline CatchUp catch_up_of(const LazyAdam& m, const float* drifts, uint32_t age) {
+    const float steps = static_cast<float>(age);
+    CatchUp late = {exp2f(m.log2_beta_1 * steps), exp2f(m.log2_beta_2 * steps), 0.0f, 0.0f};
+    if (age < MOMENTUM_STEPS) {
+        late.drift_dc = m.drift_dc[age];
+        late.drift_rest = m.drift_rest[age];
+    } else {
+        // Only a new lane block can be older than the stored steps, and its moments are zero.
+        const float* const drift = drifts + 2 * ((m.steps - age) % DRIFT_STEPS);
+        late.drift_dc = drift[0];
+        late.drift_rest = drift[1];
+    }
+    return late;
+}
+
+// Stores the drift of colours deferred at one step, before the step leaves the range of the tables. No existing lane
+// block was deferred at the step that is overwritten.
+__device__ inline void remember_drift(const LazyAdam& m, float* drifts) {
+    constexpr uint32_t LAST = MOMENTUM_STEPS - 1;
+    // A primitive may have no deferred values.
+    if (drifts == nullptr || m.steps < LAST) return;
+    float* const drift = drifts + 2 * ((m.steps - LAST) % DRIFT_STEPS);
+    drift[0] = m.drift_dc[LAST];
+    drift[1] = m.drift_rest[LAST];
+}
+
+// Catches up coefficient `k` of a channel. `HELD` clamps the quotient of 8-bit moments.
+template <bool HELD>
+__device__ inline float caught_up(const CatchUp& late, uint32_t k, float value, float first,
+                                  float second) {
+    constexpr float EPSILON = 1e-15f;  // dominates the root of a denormal moment
+    const float drift = k == 0 ? late.drift_dc : late.drift_rest;
+    if (HELD) return value - HELD_UNIT * drift * held_quotient(first, second);
+    return value - drift * __fdividef(first, fast_sqrt(second) + EPSILON);
+}

@@ -12,8 +12,6 @@
 
 #include "field.cuh"
 #include "layout.cuh"
-#include "lookup.cuh"
-#include "quad.cuh"
 #include "random.cuh"
 
 static_assert(SURFACE_BLOCK % WARP == 0, "whole warps");

@@ -15,8 +15,7 @@
 //   5  of the slope of the colour along y
 #pragma once
 
-#include "parts.cuh"
-#include "quad.cuh"
+#include "layout.cuh"
 #include "tiles.cuh"
 #include "triangle.cuh"
 

@@ -1,4 +1,5 @@
-// worth: contribution of each Gaussian to the similarity of a view and its photograph.
+// worth: contribution of each Gaussian to the similarity of a view and its photograph, and each Gaussian's blend
+// weight, summed over the pixels of the views.
 //
 // worth_pixels: one block per tile, of the view or of a band of its rows, one thread per pixel. As in `blend`, each
 // warp visits the instances that reach its own part of 8x4 pixels. The first pass draws the pixels without the absent
@@ -8,10 +9,15 @@
 //
 // add_worths: one thread per splat.
 //
+// whiten, add_weights: one thread per splat, or per Gaussian. The blend weight is the gradient of the Gaussian's colour
+// if the gradient of every pixel is 1.
+//
 // Shapes: splats [visible, record], splat_from_instance [instances], ranges [tiles], absent [n], target
-// [h, w, 3] in 8 bits, mask [h, w], image [h, w, 3], worths [visible, 4], sums [n, 4].
+// [h, w, 3] in 8 bits, mask [h, w], image [h, w, 3], worths [visible, 4], sums [n, 4],
+// gradients [visible, record], weights [n].
 
-#include "composite.cuh"
+#include "blend.cuh"
+#include "layout.cuh"
 #include "linalg.cuh"
 #include "surfel_footprint.cuh"
 
@@ -188,4 +194,21 @@ extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
     sums[1] = fmaxf(sums[1], own[1]);
     sums[2] += own[2];
     sums[3] += own[3];
+}
+
+// Makes all splats white: colours clamped to 0 would have no gradient.
+extern "C" __global__ void __launch_bounds__(WEIGHTS_BLOCK)
+    whiten(const __grid_constant__ WhitenArgs a) {
+    const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.visible) return;
+    float* const color = a.splats + uint64_t{i} * a.record_width + RECORD_COLOR;
+    color[0] = color[1] = color[2] = 1.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(WEIGHTS_BLOCK)
+    add_weights(const __grid_constant__ AddWeightsArgs a) {
+    const uint32_t gaussian = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t splat_index = gaussian < a.gaussians ? a.splat_from_gaussian[gaussian] : UNSEEN;
+    if (splat_index == UNSEEN) return;
+    a.weights[gaussian] += load_gradient(a.gradients, splat_index, a.record_width).d_color[0];
 }

@@ -14,26 +14,26 @@
 //! | sort them into tiles | | `bin.rs` |
 //! | blend each tile's front to back | `math/blend.rs` | `blend.rs` |
 //! | intersect Gaussians with rays | `math/transmittance.rs` | `rays.rs` |
-//! | find the median depths of rays | `math/transmittance.rs` | `median.rs` |
-//! | compute transmittances to positions | `math/transmittance.rs` | `transmittance.rs` |
+//! | find the median depths of rays | `math/transmittance.rs` | `rays.rs` |
+//! | compute transmittances to positions | `math/transmittance.rs` | `rays.rs` |
 //! | fuse depths into voxels | `src/crates/mesh/src/tsdf/` | `fuse.rs` |
 //! | apply the colour changes of cameras | `math/appearance.rs` | `appearance.rs` |
-//! | scale the photograph down | `math/divisor.rs` | `shrink.rs` |
+//! | scale the photograph down | `math/divisor.rs` | `loss.rs` |
 //! | compare with the photograph | `math/ssim.rs` | `loss.rs` |
 //! | compare by a network's features | `perceptual/` | `lpips.rs` |
 //! | compare inverse depths with a depth map | | `depth.rs` |
-//! | compare normals of drawn depths with a normal map | `math/normals.rs` | `normal_map.rs` |
-//! | compute the depth distortion of rays | `math/distortion.rs` | `distortion.rs` |
+//! | compute the depth distortion of rays | `math/distortion.rs` | `depth.rs` |
+//! | compare normals of drawn depths with a normal map | `math/normals.rs` | `normals.rs` |
 //! | compare drawn depths with drawn normals | `math/normals.rs` | `normals.rs` |
 //! | compare patches with those of another view | `math/patches.rs` | `patches.rs` |
 //! | step down the gradient | `math/adam.rs` | `adam.rs` |
 //! | clone, split and prune | `math/quantile.rs` | `densify.rs` |
 //! | relocate and copy at random | `math/relocate.rs` | `relocate.rs` |
 //! | find the nearest centres | | `neighbours.rs` |
+//! | find nearest rows of harmonics | `src/crates/formats/src/sog/palette.rs` | `neighbours.rs` |
 //! | compute surface terms | `math/field.rs` | `surface.rs` |
-//! | sum the blend weights of Gaussians | | `weights.rs` |
+//! | sum the blend weights of Gaussians | | `worth.rs` |
 //! | compute the contributions of Gaussians | `math/blend.rs` | `worth.rs` |
-//! | find nearest rows of harmonics | `src/crates/formats/src/sog/palette.rs` | `palette.rs` |
 //! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
 //! | move Gaussians with a mesh | `math/bound.rs` | `bind.rs` |
 //! | sort rows along the Z-curve | `math/morton.rs` | `reorder.rs` |
@@ -114,7 +114,7 @@
 //! **Add a command of the ranks.** `backend/ranks/line.rs`: a variant of `RankCommand`, and another
 //! `RANK_PROTOCOL`. `backend/ranks/shard.rs`: a method, which `backend/cpu/ranks` and `backend/cuda/ranks` implement.
 //! Rank 0 sends the command in `leader.rs` and calls the method; the others call the method in `follower.rs`. Between
-//! the command and its end all ranks make the same calls of the exchange. Tests: `backend/cpu/ranks/tests` against
+//! the command and its end all ranks make the same calls of the exchange. Tests: `backend/cpu/ranks/tests.rs` against
 //! one process, `tests/gpu/device_ranks.rs` against one GPU.
 //!
 //! **Add a strategy.** `train/strategy/x.rs`: an implementation of the trait in `train/strategy/interface.rs` with
@@ -123,7 +123,7 @@
 //! of `StrategyName` with its help, its values of options, and the options that it uses; then write
 //! `configs/reference.toml`, as above. A new score: a variant of `ScoreRule`, computed in
 //! `backend/{cpu,cuda}/stage/densify.rs` and `kernels/densify.cu`; its statistic of the backward pass is in
-//! `kernels/maps.cuh`. Tests: beside the strategy, and whole runs in `tests/program/strategies.rs`.
+//! `kernels/blend.cuh`. Tests: beside the strategy, and whole runs in `tests/program/strategies.rs`.
 //!
 //! **Add a primitive.** `model/x.rs`: its values and its schema (spaces, tables, columns, of `layout/schema.rs`).
 //! `backend/cpu/x.rs`: `Drawable`, the projection to a splat and its derivative; `DensityField` for surface terms,

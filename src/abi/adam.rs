@@ -31,7 +31,7 @@ constants! {
 }
 
 abi! {
-    /// Cache of lane blocks of colours and moments from host memory, one per line (see `cache.cuh`). All pointers are
+    /// Cache of lane blocks of colours and moments from host memory, one per line (see `state.cuh`). All pointers are
     /// null without a cache.
     pub struct ColorCache<'a> {
         /// Line + 1 of each lane block, 0 for a block without a line; [lane blocks].
@@ -60,7 +60,7 @@ abi! {
         pub lines: u32,
     }
 
-    /// Effect of steps without a gradient on the colours (see `lazy_adam.cuh`).
+    /// Effect of steps without a gradient on the colours (see `state.cuh`).
     pub struct LazyAdam {
         /// Motion of a constant coefficient in the last k steps, in units of its first moment over the root of its
         /// second, for k below `MOMENTUM_STEPS`.

@@ -26,7 +26,7 @@ constants! {
     /// Replacement of a transmittance outside the view.
     pub const NOT_SEEN: f32 = -1.0;
 
-    /// Threads per block of the kernels of `weights`.
+    /// Threads per block of `whiten` and `add_weights`.
     pub const WEIGHTS_BLOCK: u32 = 256;
 
     /// Threads per block of `worth_pixels`: one per pixel of a tile.

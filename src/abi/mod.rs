@@ -11,7 +11,6 @@ mod densify;
 mod fuse;
 mod loss;
 mod normals;
-mod palette;
 pub mod probe;
 mod project;
 mod surface;
@@ -26,7 +25,6 @@ pub use densify::*;
 pub use fuse::*;
 pub use loss::*;
 pub use normals::*;
-pub use palette::*;
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use project::*;
 pub use surface::*;
@@ -56,8 +54,6 @@ pub fn header() -> String {
         &normals::structs(),
         &triangles::constants(),
         &triangles::structs(),
-        &palette::constants(),
-        &palette::structs(),
         &surface::constants(),
         &surface::structs(),
         &fuse::constants(),

@@ -11,7 +11,7 @@ constants! {
     /// Threads per block of the kernels of `bin`.
     pub const BIN_BLOCK: u32 = 256;
 
-    /// Threads per block of the kernels of `ranks`.
+    /// Threads per block of `unpack_splats`.
     pub const RANKS_BLOCK: u32 = 256;
 }
 

@@ -1,4 +1,4 @@
-//! Arguments of the kernels of `triangles` and `remesh`.
+//! Arguments of the kernels of `triangles`.
 
 use super::view::{Counts, TileRect, ViewCamera};
 use super::{In, Out};
@@ -20,7 +20,7 @@ constants! {
     pub const AREA_MIN: f32 = 1e-20;
     /// Exponent of the ellipse through a triangle's corners.
     pub const COVER_EXPONENT: f32 = -1.0;
-    /// Threads per block of the kernels of `remesh`.
+    /// Threads per block of the kernels that add vertices and set their sizes.
     pub const REMESH_BLOCK: u32 = 128;
 }
 

@@ -1,7 +1,6 @@
 //! Devices that render and train. The trainer uses them only through these traits, whose operations are whole stages.
 
 mod appearance;
-mod appearance_tables;
 pub mod cpu;
 pub mod cuda;
 mod device;
@@ -9,9 +8,7 @@ mod drawn_depths;
 mod edit;
 mod error;
 mod faces;
-pub mod frame_state;
 pub mod gpu;
-mod losses;
 mod neighbours;
 pub mod nvidia;
 mod other_view;
@@ -20,34 +17,21 @@ mod profiler;
 pub mod ranks;
 mod render;
 mod rows;
-mod rows_version;
 mod settings;
-mod stage;
-mod train_device;
-pub mod transmittances;
-mod viewpoint;
 mod worths;
 
-pub use appearance::Appearance;
-pub use appearance_tables::{AppearanceRule, AppearanceTables, Compensation, TableStep};
-pub use device::Held;
+pub use appearance::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 pub use device::{
-    Device, DeviceInfo, DeviceMemory, LadderState, MemoryEntry, MemoryKind, Peaks, Photo, Stay,
+    Device, DeviceInfo, DeviceMemory, Held, LadderState, MemoryEntry, MemoryKind, ModelShape,
+    Peaks, Photo, Stage, Stay, Store,
 };
-pub use device::{ModelShape, Store};
 pub use drawn_depths::{DrawnDepths, MaskedView, PixelDepth, camera_of};
 pub(crate) use edit::GradientRule;
 pub use edit::{Adjust, Candidates, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule};
-pub use error::Capability;
-pub use error::DeviceError;
 pub(crate) use error::unsupported;
-pub use faces::{Bind, BoundState, BoundStep};
-pub use faces::{FaceStatistics, Faces, Remesh};
-pub(crate) use losses::check_inputs;
-pub use losses::{LossValues, Pending};
-pub use neighbours::Filter3d;
-pub use neighbours::Palettes;
-pub use neighbours::{NeighbourLists, Neighbours};
+pub use error::{Capability, DeviceError};
+pub use faces::{Bind, BoundState, BoundStep, FaceStatistics, Faces, Remesh};
+pub use neighbours::{Filter3d, NeighbourLists, Neighbours, Palettes};
 pub(crate) use other_view::patches;
 pub use other_view::{OtherView, seen_from};
 #[cfg(feature = "bench")]
@@ -55,8 +39,11 @@ pub(crate) use profiler::LANES;
 #[cfg(feature = "bench")]
 pub use profiler::{CopySpeed, Profiler, RowWords, StageTime, Work};
 pub use ranks::{RankOutcome, RankView, Ranks, Sight};
+pub(crate) use render::check_inputs;
 pub use render::{
-    AdamStep, Measured, MotionReach, Noise, Objective, Rates, Reach, Regularisers, Render, Rendered,
+    AdamStep, Appearance, Compensated, Drawn, FrameState, Fresh, LossValues, Measured, MotionReach,
+    Noise, Objective, Pending, Rates, Reach, Regularisers, Render, Rendered, Scored, Shown,
+    Trainable,
 };
 pub use rows::Snapshot;
 pub(crate) use rows::check_rows;
@@ -65,13 +52,41 @@ pub(crate) use settings::ColorRoom;
 pub use settings::{
     Drawing, Extra, Footprint, Look, MOST_SAMPLES, RenderSettings, Statistics, Wants, Window,
 };
-pub use stage::Stage;
-pub use train_device::TrainDevice;
-pub use transmittances::Transmittances;
-pub use worths::Fuse;
-pub use worths::Lpips;
 pub(crate) use worths::check_absent;
-pub use worths::{Worth, Worths};
+pub use worths::{Fuse, Lpips, Transmittances, Worth, Worths};
 
-pub use crate::abi::MOST_NEIGHBOURS;
 pub use crate::abi::terms::{At, Inputs, NormalDepths, SampleRule, Term, Terms, Topic, Weighted};
+pub use crate::abi::{MOST_NEIGHBOURS, NOT_SEEN};
+
+use crate::model::Gaussians;
+
+/// A device that trains Gaussians.
+pub trait TrainDevice:
+    Edit<Gaussians>
+    + Filter3d
+    + Lpips<Gaussians>
+    + Appearance<Gaussians>
+    + Transmittances<Gaussians>
+    + Worths<Gaussians>
+    + Fuse<Gaussians>
+    + Palettes
+    + Bind
+    + Faces
+    + Ranks
+{
+}
+
+impl<D> TrainDevice for D where
+    D: Edit<Gaussians>
+        + Filter3d
+        + Lpips<Gaussians>
+        + Appearance<Gaussians>
+        + Transmittances<Gaussians>
+        + Worths<Gaussians>
+        + Fuse<Gaussians>
+        + Palettes
+        + Bind
+        + Faces
+        + Ranks
+{
+}

@@ -2,8 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
+use super::device::Stage;
 use super::error::DeviceError;
-use super::stage::Stage;
 use crate::memory::Bytes;
 
 /// A device that measures itself. `Model` and `Frame` are the types of its [`Render`](super::Render).

@@ -1,11 +1,13 @@
 //! Drawing views, comparing them with photographs, and moving the model down the gradients.
 
+use std::fmt::Debug;
+
 use serde::{Deserialize, Serialize};
 
+use super::appearance::{AppearanceTables, TableStep};
 use super::device::Held;
-use super::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
-use super::{DeviceError, Look, LossValues, Neighbours, OtherView, Pending, RenderSettings, Wants};
-use crate::abi::terms::Terms;
+use super::{DeviceError, Look, Neighbours, OtherView, RenderSettings, Wants};
+use crate::abi::terms::{Inputs, Means, Terms, Topic, Weighted};
 use crate::dataset::View;
 use crate::layout::Rate;
 use crate::math::adam::{Moments, RateBySize};
@@ -13,6 +15,179 @@ use crate::model::Primitive;
 
 #[cfg(feature = "bench")]
 use super::Profiler;
+
+// The states of a frame as types, so that each operation accepts only frames that are ready for it.
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The state of a frame.
+pub trait FrameState: sealed::Sealed + Debug + 'static {
+    /// Result of the comparison with the photograph that a frame of this state stores.
+    type Kept<T>;
+
+    /// Returns the result if the frame was compared.
+    fn kept<T>(kept: &Self::Kept<T>) -> Option<&T>;
+}
+
+/// A state in which a frame can be compared with its photograph.
+pub trait Trainable: Fresh {}
+
+/// A state of frames that were not compared yet.
+pub trait Fresh: FrameState {
+    /// Returns the empty result.
+    fn nothing<T>() -> Self::Kept<T>;
+}
+
+/// Drawn to be shown or measured.
+#[derive(Clone, Copy, Debug)]
+pub enum Shown {}
+
+/// Drawn to be trained on.
+#[derive(Clone, Copy, Debug)]
+pub enum Drawn {}
+
+/// Drawn to be trained on, with the colour changes of the view's camera applied.
+#[derive(Clone, Copy, Debug)]
+pub enum Compensated {}
+
+/// Compared with its photograph. Holds the gradients of its pixels.
+#[derive(Clone, Copy, Debug)]
+pub struct Scored<S>(std::marker::PhantomData<S>);
+
+impl sealed::Sealed for Shown {}
+impl sealed::Sealed for Drawn {}
+impl sealed::Sealed for Compensated {}
+impl<S: Trainable> sealed::Sealed for Scored<S> {}
+
+impl FrameState for Shown {
+    type Kept<T> = ();
+
+    fn kept<T>(_kept: &()) -> Option<&T> {
+        None
+    }
+}
+
+impl FrameState for Drawn {
+    type Kept<T> = ();
+
+    fn kept<T>(_kept: &()) -> Option<&T> {
+        None
+    }
+}
+
+impl FrameState for Compensated {
+    type Kept<T> = ();
+
+    fn kept<T>(_kept: &()) -> Option<&T> {
+        None
+    }
+}
+
+impl<S: Trainable> FrameState for Scored<S> {
+    type Kept<T> = T;
+
+    fn kept<T>(kept: &T) -> Option<&T> {
+        Some(kept)
+    }
+}
+
+impl Fresh for Shown {
+    fn nothing<T>() {}
+}
+
+impl Fresh for Drawn {
+    fn nothing<T>() {}
+}
+
+impl Fresh for Compensated {
+    fn nothing<T>() {}
+}
+
+impl Trainable for Drawn {}
+impl Trainable for Compensated {}
+
+// The values of the loss's terms, and values that a device may still be computing.
+
+/// A value that the device may still be computing.
+pub trait Pending<T> {
+    /// Returns true if [`Self::read`] would not wait.
+    fn is_ready(&self) -> bool;
+
+    /// Waits for the value. Faults that the device found in the meantime, such as a loss that is not finite, may
+    /// first be reported here.
+    fn read(self) -> Result<T, DeviceError>;
+}
+
+/// Values of the loss's terms.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LossValues {
+    /// Weighted sum of the terms that compare with the photograph.
+    pub total: f64,
+    /// Values of each term without its weight, by their keys in logs.
+    pub pairs: Vec<(&'static str, f64)>,
+}
+
+impl LossValues {
+    /// Returns the value with this key if its term is on.
+    pub fn get(&self, key: &str) -> Option<f64> {
+        self.pairs.iter().find(|(name, _)| *name == key).map(|&(_, value)| value)
+    }
+
+    pub(crate) fn of<'a>(terms: impl Iterator<Item = &'a Weighted>, means: &Means) -> Self {
+        let mut all = Self::default();
+        for Weighted { term, weight } in terms {
+            if term.topic() == Topic::Photograph {
+                all.total += weight * term.loss(means);
+            }
+            let pairs = term.values().iter().map(|value| (value.name, means[value.place as usize]));
+            all.pairs.extend(pairs);
+        }
+        all
+    }
+
+    /// Fails if a value is not finite, because then the gradients are not finite either.
+    pub(crate) fn checked(self) -> Result<Self, DeviceError> {
+        let values = self.pairs.iter().map(|&(_, value)| value);
+        let mut all = std::iter::once(self.total).chain(values);
+        match all.find(|value| !value.is_finite()) {
+            Some(value) => Err(DeviceError::LossNotFinite { value }),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Fails if a term lacks an input: maps of the frame, another view, or neighbours.
+pub(crate) fn check_inputs(
+    terms: &Terms,
+    given: Inputs,
+    has_neighbours: bool,
+) -> Result<(), DeviceError> {
+    for weighted in terms.active() {
+        let (term, needs) = (weighted.term.name(), weighted.term.needs());
+        let missing = |input| Err(DeviceError::MissingInput { term, input });
+        if needs.inverse_depths && !given.inverse_depths {
+            return missing("inverse depths");
+        }
+        if needs.inverse_squares && !given.inverse_squares {
+            return missing("squares of inverse depths");
+        }
+        if needs.maps && !given.maps {
+            return missing("maps of depths and normals");
+        }
+        if needs.median && !given.median {
+            return missing("median depths");
+        }
+        if needs.other_view && !given.other_view {
+            return missing("another view");
+        }
+        if needs.neighbours && !has_neighbours {
+            return missing("lists of neighbours");
+        }
+    }
+    Ok(())
+}
 
 /// A drawn view on the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -284,4 +459,56 @@ pub trait Render<P: Primitive>: Neighbours<P> {
     fn profiler(&mut self) -> Option<&mut dyn Profiler<Self::Model, Self::Frame<Drawn>>> {
         None
     }
+}
+
+// Learning the colour changes of the cameras.
+
+/// Devices that learn the colour change of each training view's camera.
+pub trait Appearance<P: Primitive>: Render<P> {
+    /// Colour tables of the training views with Adam's moments.
+    type Tables;
+
+    /// Puts the tables of the training views on the device.
+    fn upload_tables(&mut self, _tables: &AppearanceTables) -> Result<Self::Tables, DeviceError> {
+        super::error::refused("tables of colours")
+    }
+
+    /// Reads the tables back.
+    fn read_tables(&mut self, _tables: &Self::Tables) -> Result<AppearanceTables, DeviceError> {
+        super::error::refused("tables of colours")
+    }
+
+    /// Applies the view's table to the colours of a frame and keeps the drawn colours beside the changed ones. The
+    /// table first catches up on the steps since its last one by its momentum, as in dense Adam.
+    ///
+    /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without [`super::Wants::compensation`].
+    fn compensate(
+        &mut self,
+        _tables: &mut Self::Tables,
+        _frame: Self::Frame<Drawn>,
+        _step: &TableStep,
+    ) -> Result<Self::Frame<Compensated>, DeviceError> {
+        super::error::refused("tables of colours")
+    }
+
+    /// Moves the table of the frame's view down the gradient, and turns the frame's gradient into the gradient of the
+    /// drawn colours. A table moves once in an iteration.
+    fn learn(
+        &mut self,
+        _tables: &mut Self::Tables,
+        _frame: Self::Frame<Scored<Compensated>>,
+        _step: &TableStep,
+    ) -> Result<Self::Frame<Scored<Drawn>>, DeviceError> {
+        super::error::refused("tables of colours")
+    }
+
+    /// Changes the colours by which a frame is measured: clamps them to 0..1 and applies the affine map with the
+    /// least squared error to the photograph. Masked pixels do not count.
+    ///
+    /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without [`super::Look::corrects_colors`].
+    fn correct(
+        &mut self,
+        frame: Self::Frame<Shown>,
+        target: &Self::Target,
+    ) -> Result<Self::Frame<Shown>, DeviceError>;
 }

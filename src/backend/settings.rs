@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Compensation, DeviceError};
 use crate::abi::terms::Inputs;
+use crate::dataset::View;
 use crate::layout::Records;
-use crate::math::Divisor;
-use crate::math::splat::{DILATION_PX2, PlaceGradients};
+use crate::math::splat::{DILATION_PX2, PlaceGradients, Viewpoint};
+use crate::math::{Divisor, Real};
 
 /// Shape of a primitive on the screen.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
@@ -311,5 +312,25 @@ impl Drawing {
             colors: None,
             divisor: Divisor::One,
         }
+    }
+}
+
+/// Converts a view to the precision of the computation. `near` is in world units. The filter of ellipses is part of
+/// the result; other footprints have none.
+pub(super) fn viewpoint<R: Real>(view: &View, near: f64, footprint: Footprint) -> Viewpoint<R> {
+    let (variance_px2, compensates) = match footprint {
+        Footprint::Ellipse { variance_px2, compensates } => (variance_px2, compensates),
+        Footprint::Surfel | Footprint::Triangle(_) => (0.0, false),
+    };
+    Viewpoint {
+        rotation: view.pose.rotation.map(|row| row.map(R::of)),
+        translation: view.pose.translation.map(R::of),
+        centre_world: view.pose.centre_world().map(R::of),
+        focal_px: view.camera.focal_px.map(R::of),
+        centre_px: view.camera.centre_px.map(R::of),
+        size: [view.camera.width, view.camera.height],
+        near: R::of(near),
+        variance_px2: R::of(variance_px2),
+        compensates,
     }
 }

@@ -1,11 +1,11 @@
-//! Contributions of Gaussians to views, LPIPS of views, and fusion of depths into voxels.
+//! Contributions of Gaussians to views, LPIPS of views, fusion of depths into voxels, and transmittances.
 
 use std::sync::Arc;
 
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
-use super::frame_state::Shown;
-use super::{DeviceError, Held, MaskedView, Measured, Render, RenderSettings};
+use super::render::Shown;
+use super::{DeviceError, Held, MaskedView, Measured, Render, RenderSettings, Store};
 use crate::dataset::View;
 use crate::model::Primitive;
 use crate::perceptual::{LpipsInput, LpipsWeights};
@@ -141,4 +141,21 @@ pub trait Fuse<P: Primitive>: Render<P> {
     fn read_voxels(&mut self, _voxels: Self::FusedVoxels) -> Result<Fusion, DeviceError> {
         super::error::refused("fused depths")
     }
+}
+
+// Transmittances between positions and a camera.
+
+/// Devices that compute the transmittances between positions and a camera.
+pub trait Transmittances<P: Primitive>: Store<P> {
+    /// Computes the transmittance between a view's camera and each position (world units). Gaussians are taken in
+    /// space, without the screen's filter: the transmittance is 1 in front of all Gaussians and falls along a ray as
+    /// [`crate::math::transmittance`] says. Values below 1e-4 may be 0. The value is [`NOT_SEEN`](super::NOT_SEEN)
+    /// outside the image and up to the view's near depth.
+    fn transmittances(
+        &mut self,
+        model: &Self::Model,
+        view: &View,
+        settings: &RenderSettings,
+        places: &[[f32; 3]],
+    ) -> Result<Vec<f32>, DeviceError>;
 }

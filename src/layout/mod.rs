@@ -7,15 +7,11 @@
 #[macro_use]
 mod slot;
 mod bound;
-mod color_cache;
 mod colors;
 mod fusion;
-mod gaussians;
 pub mod library;
 mod list;
 mod model;
-mod palette;
-mod photos;
 mod placement;
 mod replay;
 mod request;
@@ -23,28 +19,23 @@ mod round;
 mod schema;
 mod search;
 mod session;
-mod shrunk;
 mod transfer;
 mod view;
 
 pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSizes};
-pub use color_cache::CacheBooks;
 pub use colors::{ColorSlots, ColorUse};
 pub use fusion::{BRICK_MARKS, BRICKS, BrickSlots, DepthSlots, DepthUse, VOXELS, marks_len};
-pub use gaussians::{GAUSSIANS, TRIANGLES};
 pub use library::Library;
 pub use list::{
     BANDS, BackwardSlots, CountSlots, INSTANCES, KeyWidth, Keys, List, ListSizes, OrderSlots,
     ROW_INSTANCES,
 };
 pub use model::{
-    ABSOLUTE_NORM_SUMS, ALL_FACES, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES,
-    FACES_PER_VERTEX, FILTER_3D, GRADIENT_NORM_SUMS, MIDPOINTS, MemoryPlace, ModelCount, ModelSize,
-    OptionalColumns, REGIONS, SH_DRIFTS, SH_LINES, SH_STEPS, Storage, VIEWS_SEEN, forms, table_len,
-    table_slots,
+    ABSOLUTE_NORM_SUMS, ALL_FACES, CacheBooks, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS,
+    FACES, FACES_PER_VERTEX, FILTER_3D, GAUSSIANS, GRADIENT_NORM_SUMS, MIDPOINTS, MemoryPlace,
+    ModelCount, ModelSize, OptionalColumns, REGIONS, SH_DRIFTS, SH_LINES, SH_STEPS, Storage,
+    TRIANGLES, VIEWS_SEEN, forms, table_len, table_slots,
 };
-pub use palette::{PALETTE_ROWS, SearchLengths, SearchLists};
-pub use photos::{PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after};
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
 pub use replay::{Live, Replay, ReplayBlock, Scratch, ScratchLog};
 pub use request::{Records, Use, ViewRequest};
@@ -56,13 +47,16 @@ pub use schema::LANES;
 pub use schema::{
     Column, Forms, Rate, RowForm, Schema, Space, TABLE_PARTS, Table, Width, sh_rest_values,
 };
-pub use search::{FAN, NEIGHBOURS, SearchOrder, SearchSizes, SearchTree, along_bits};
+pub use search::{
+    FAN, NEIGHBOURS, PALETTE_ROWS, SearchLengths, SearchLists, SearchOrder, SearchSizes,
+    SearchTree, along_bits,
+};
 pub use session::{
     ABSENT, COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,
-    LPIPS_WEIGHTS, PLACES, PROBE_INPUTS, PROBE_OUTPUTS, RANK_COUNTS, RANK_COUNTS_READ, REPORTS,
-    SCRATCH, SEEN_WORTHS, STATUS, TRANSMITTANCES, WORTHS,
+    LPIPS_WEIGHTS, PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, PLACES, PROBE_INPUTS, PROBE_OUTPUTS,
+    RANK_COUNTS, RANK_COUNTS_READ, REPORTS, RESIDENT_PHOTOS, SCRATCH, SEEN_WORTHS, STATUS,
+    TRANSMITTANCES, WORTHS, fair_share, photo_after,
 };
-pub use shrunk::ShrunkSlots;
 pub use slot::{
     CallLen, Count, Lifetime, ModelLen, ProcessLen, Purpose, Slot, SlotInfo, Source, StageLen,
     Taken,
@@ -70,28 +64,25 @@ pub use slot::{
 pub use transfer::{CONVERSION, PackSizes, ROWS_TO_PACK, STAGING, STAGING_WORDS, SampleSlots};
 pub use view::{
     CanvasSlots, FeatureSlots, NearRows, PixelGradients, Projected, RaySlots, SURFACE_GRADIENTS,
-    Samples, SentSplats, SplatSlots, SurfaceRows, VERTEX_GRADIENTS, ViewSizes, splat_capacity,
+    Samples, SentSplats, ShrunkSlots, SplatSlots, SurfaceRows, VERTEX_GRADIENTS, ViewSizes,
+    splat_capacity,
 };
 
 /// Returns the bytes of the arena that listing and drawing takes.
 pub use list::need as need_of_list;
 
 /// All slots, one table per file.
-pub const ALL: [&[SlotInfo]; 14] = [
+pub const ALL: [&[SlotInfo]; 10] = [
     session::ALL,
     bound::ALL,
-    gaussians::ALL,
     model::ALL,
-    photos::ALL,
     transfer::ALL,
     view::ALL,
     colors::ALL,
     fusion::ALL,
-    shrunk::ALL,
     list::ALL,
     round::ALL,
     search::ALL,
-    palette::ALL,
 ];
 
 /// Returns the slot with this label; `None` if there is none or more than one.

@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 
 use serde::{Deserialize, Serialize};
 
-use super::color_cache::CacheBooks;
-use super::schema::{Forms, LANES, RowForm, Schema, TABLE_PARTS, Table};
+use super::schema::{
+    Column, Forms, LANES, Rate, RowForm, Schema, Space, TABLE_PARTS, Table, Width,
+};
 use super::slot::{CallLen, Count, Lifetime, ModelLen, Purpose, Slot};
 use crate::abi;
 
@@ -48,6 +49,17 @@ slots! {
         pub FILTER_3D: f32 = "3d filter", Parameters, ModelCount::Filter3d, 1,
             "how far each Gaussian is smoothed";
         pub ALL_FACES: u32 = "faces", Parameters, ModelCount::Faces, FACE_WORDS, "triangles";
+        GEOMETRY: u32 = "geometry", Parameters, ModelCount::Table(0), 1,
+            "centres, scales, rotations and opacities";
+        GEOMETRY_FIRST: u32 = "geometry, first moments", Moments, ModelCount::Table(1), 1,
+            "means of their gradients (Adam)";
+        GEOMETRY_SECOND: u32 = "geometry, second moments", Moments, ModelCount::Table(2), 1,
+            "means of the squares of their gradients (Adam)";
+        SH: u32 = "sh", Parameters, ModelCount::Table(3), 1, "colours";
+        SH_FIRST: u32 = "sh, first moments", Moments, ModelCount::Table(4), 1,
+            "means of their gradients (Adam)";
+        SH_SECOND: u32 = "sh, second moments", Moments, ModelCount::Table(5), 1,
+            "means of the squares of their gradients (Adam)";
     }
 }
 
@@ -289,10 +301,103 @@ pub fn forms(schema: &'static Schema, storage: Storage) -> impl Iterator<Item = 
     })
 }
 
+// Lines of a device's cache for colours in the host's memory.
+
+/// Lane blocks per line: a view of a large scene shows a few hundredths of the scene.
+const BLOCKS_PER_LINE: u64 = 16;
+
+/// Lines of a small model, if it has at least this number of lane blocks.
+const LINES_MIN: u64 = 64;
+
+/// Layout of the cache's tables, which precede the lines in one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheBooks {
+    /// Lane blocks of the model.
+    pub lane_blocks: u64,
+    /// Lines of the cache.
+    pub lines: u64,
+}
+
+impl CacheBooks {
+    /// Creates the layout for a model with this number of lane blocks.
+    pub fn of(lane_blocks: u64) -> Self {
+        let few = lane_blocks.min(LINES_MIN);
+        Self { lane_blocks, lines: lane_blocks.div_ceil(BLOCKS_PER_LINE).max(few) }
+    }
+
+    /// Returns the first words of the seven tables: the counts, two columns by lane block, four by line.
+    pub fn firsts(&self) -> [u64; 7] {
+        let Self { lane_blocks, lines } = *self;
+        let of_lines = 2 + 2 * lane_blocks;
+        let line = |column: u64| of_lines + column * lines;
+        [0, 2, 2 + lane_blocks, line(0), line(1), line(2), line(3)]
+    }
+
+    /// Returns the words of all tables, rounded up to whole lane blocks.
+    pub fn words(&self) -> u64 {
+        let words = 2 + 2 * self.lane_blocks + 4 * self.lines;
+        if self.lane_blocks == 0 { 0 } else { words.next_multiple_of(LANES.into()) }
+    }
+}
+
+// Schemas of Gaussians and of triangles.
+
+/// Position, shape, opacity and colour of Gaussians. Compact state (`kernels/state.cuh`) is rounded stochastically,
+/// so that it is unbiased.
+pub const GAUSSIANS: Schema = Schema {
+    spaces: &[Space { one: "Gaussian", many: "Gaussians" }],
+    tables: &[
+        Table {
+            labels: [GEOMETRY.label, GEOMETRY_FIRST.label, GEOMETRY_SECOND.label],
+            space: 0,
+            full: Forms::FLOATS,
+            compact: Forms { first: RowForm::Bfloats, ..Forms::FLOATS },
+            is_lazy: false,
+        },
+        Table {
+            labels: [SH.label, SH_FIRST.label, SH_SECOND.label],
+            space: 0,
+            full: Forms::FLOATS,
+            compact: Forms {
+                values: RowForm::Halves,
+                first: RowForm::Firsts,
+                second: RowForm::Seconds,
+            },
+            is_lazy: true,
+        },
+    ],
+    columns: &[
+        column("means", Width::Fixed(3), Rate::Means, 0, "centre"),
+        column("log_scales", Width::Fixed(3), Rate::LogScales, 0, "log-scale"),
+        column("quats", Width::Fixed(4), Rate::Quats, 0, "rotation"),
+        column("opacity_logits", Width::Fixed(1), Rate::OpacityLogits, 0, "opacity"),
+        column("sh_dc", Width::Fixed(3), Rate::ShDc, 1, "colour"),
+        column("sh_rest", Width::ShRest, Rate::ShRest, 1, "SH coefficient"),
+    ],
+};
+
+/// Vertices of triangles in the tables of Gaussians. Scales and rotations are unused.
+pub const TRIANGLES: Schema = Schema {
+    spaces: &[
+        Space { one: "vertex", many: "vertices" },
+        Space { one: "triangle", many: "triangles" },
+    ],
+    ..GAUSSIANS
+};
+
+const fn column(
+    name: &'static str,
+    width: Width,
+    rate: Rate,
+    table: u8,
+    words: &'static str,
+) -> Column {
+    Column { name, width, rate, table, words }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{GAUSSIANS, TRIANGLES};
 
     #[test]
     fn words_of_a_gaussian_match_the_documentation() {
@@ -353,5 +458,37 @@ mod tests {
         let mesh = ModelSize { schema: &TRIANGLES, ..size };
         // Two triangles of six words for each vertex, twice.
         assert_eq!(ALL_FACES.bytes(&mesh), 33 * 2 * 6 * 4 * 2);
+    }
+
+    #[test]
+    fn small_models_have_a_line_for_each_lane_block_large_ones_fewer() {
+        let lines = |blocks| CacheBooks::of(blocks).lines;
+        assert_eq!([0, 1, 64, 65, 1024, 1040].map(lines), [0, 1, 64, 64, 64, 65]);
+        assert_eq!(CacheBooks::of(0).words(), 0);
+    }
+
+    #[test]
+    fn tables_are_adjacent() {
+        let books = CacheBooks::of(2000);
+        let lengths = [2, 2000, 2000, 125, 125, 125, 125];
+        let mut next = 0;
+        for (first, length) in books.firsts().into_iter().zip(lengths) {
+            assert_eq!(first, next);
+            next += length;
+        }
+        assert_eq!(books.words(), next.next_multiple_of(32));
+    }
+
+    #[test]
+    fn a_row_has_the_values_that_kernels_read() {
+        for (degree, sh) in [(0, 3), (1, 12), (2, 27), (3, 48)] {
+            let values: Vec<u32> = GAUSSIANS.values(degree).collect();
+            assert_eq!(values, [abi::GEOMETRY_WIDTH, sh]);
+        }
+        assert_eq!(3 * GAUSSIANS.tables.len(), abi::TABLES as usize);
+        assert!(GAUSSIANS.columns.is_sorted_by_key(|column| column.table));
+        let spaces = GAUSSIANS.spaces.len();
+        assert!(GAUSSIANS.tables.iter().all(|table| usize::from(table.space) < spaces));
+        assert_eq!(GAUSSIANS.places(), Some(0));
     }
 }

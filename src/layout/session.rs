@@ -1,6 +1,9 @@
-//! Buffers outside the model and the views: reports, learned colours, the LPIPS network, points in space,
+//! Buffers outside the model and the views: reports, learned colours, photographs, the LPIPS network, points in space,
 //! contributions of Gaussians, and measurements.
+//!
+//! Photographs have 8 bits per value: resident while memory suffices, else in two upload buffers.
 
+use super::placement::ALIGNMENT;
 use super::slot::{CallLen, ModelLen, ProcessLen, StageLen};
 use crate::abi::WORTH_WIDTH;
 
@@ -24,6 +27,8 @@ slots! {
     ModelLen {
         pub COLOR_TABLES: f32 = "colour tables", Parameters, ModelLen, 1,
             "what the photographs' cameras did to colours";
+        pub RESIDENT_PHOTOS: u8 = "photographs", Photographs, ModelLen, 1,
+            "photographs that stay on the GPU";
     }
     StageLen {
         pub LPIPS_WEIGHTS: f32 = "lpips weights", Lpips, StageLen, 1,
@@ -33,6 +38,10 @@ slots! {
         pub ABSENT: u8 = "absent", Statistics, StageLen, 1, "which Gaussians are left out";
         pub WORTHS: f32 = "worths", Statistics, StageLen, WORTH_WIDTH,
             "what each Gaussian adds to the likeness of views and photographs";
+        pub PHOTOS_IN_TURN: u8 = "photographs in turn", Photographs, StageLen, 1,
+            "photographs that are sent anew for each iteration";
+        pub PHOTOS_ON_THEIR_WAY: u8 = "photographs on their way", Photographs, StageLen, 1,
+            "photographs on their way to the GPU";
     }
     CallLen {
         pub LIBRARY_SCRATCH: u8 = "sort", Library, CallLen, 1, "sorting";
@@ -48,4 +57,18 @@ slots! {
         pub PROBE_OUTPUTS: f32 = "probe outputs", Diagnosis, CallLen, 1,
             "functions of the GPU that are tested";
     }
+}
+
+/// Divisor of the memory that the model and the scratch leave: resident photographs take at most half, since the
+/// model grows.
+const SHARE_OF_WHAT_IS_LEFT: u64 = 2;
+
+/// Returns the start of a photograph after one that ends at `end`.
+pub fn photo_after(end: u64) -> u64 {
+    end.next_multiple_of(ALIGNMENT)
+}
+
+/// Returns the bytes that all resident photographs may take of `left` free bytes.
+pub fn fair_share(left: u64) -> u64 {
+    left / SHARE_OF_WHAT_IS_LEFT
 }

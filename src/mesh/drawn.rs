@@ -1,9 +1,8 @@
 //! Depths, colours and masks of drawn training views.
 
 use super::ExtractionError;
-use crate::backend::frame_state::Shown;
 use crate::backend::{
-    DeviceError, DrawnDepths, Look, MaskedView, PixelDepth, RenderSettings, TrainDevice,
+    DeviceError, DrawnDepths, Look, MaskedView, PixelDepth, RenderSettings, Shown, TrainDevice,
 };
 use crate::dataset::View;
 use crate::math::linalg::{Vec3, add, mul};

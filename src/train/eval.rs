@@ -8,7 +8,7 @@ use super::feed::Views;
 use super::pictures::{SurfaceMaps, photo_picture, render_picture};
 use crate::backend::{
     Compensation, DeviceError, Extra, Footprint, Look, Measured, Photo, PixelDepth, RenderSettings,
-    Rendered, Stay, TrainDevice, frame_state,
+    Rendered, Shown, Stay, TrainDevice,
 };
 use crate::config::MetricSet;
 use crate::dataset::{Image, View, evenly_spread};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use splat::backend::frame_state::{Drawn, Scored, Shown, Trainable};
 use splat::backend::{
-    Compensation, DeviceError, Extra, Footprint, Inputs, Look, LossValues, MemoryEntry, Objective,
-    Peaks, Photo, RenderSettings, Rendered, Statistics, Stay, Terms, TrainDevice, Wants,
+    Compensation, DeviceError, Drawn, Extra, Footprint, Inputs, Look, LossValues, MemoryEntry,
+    Objective, Peaks, Photo, RenderSettings, Rendered, Scored, Shown, Statistics, Stay, Terms,
+    TrainDevice, Trainable, Wants,
 };
 use splat::dataset::{Image, View};
 use splat::math::Divisor;

@@ -7,13 +7,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use splat::backend::cpu::Cpu;
-use splat::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
 use splat::backend::{
     AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
-    Device, DeviceError, DeviceInfo, DeviceMemory, Edit, EditRule, Edited, FaceStatistics, Faces,
-    Filter3d, Fuse, Into, LadderState, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours,
-    Objective, Palettes, Peaks, Photo, Pick, Ranks, Remesh, Render, RenderSettings, Rendered, Rows,
-    ScoreRule, Snapshot, Stay, Store, TableStep, TrainDevice, Transmittances, Wants, Worth, Worths,
+    Compensated, Device, DeviceError, DeviceInfo, DeviceMemory, Drawn, Edit, EditRule, Edited,
+    FaceStatistics, Faces, Filter3d, FrameState, Fuse, Into, LadderState, Look, Lpips, MaskedView,
+    Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick, Ranks, Remesh,
+    Render, RenderSettings, Rendered, Rows, ScoreRule, Scored, Shown, Snapshot, Stay, Store,
+    TableStep, TrainDevice, Trainable, Transmittances, Wants, Worth, Worths,
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;

@@ -1,6 +1,6 @@
 //! Inverse depths and absolute gradients of every device against the CPU backend in double precision.
 
-use splat::backend::transmittances::NOT_SEEN;
+use splat::backend::NOT_SEEN;
 use splat::math::linalg::{dot, mul_transposed, sub};
 
 use crate::common::oracle::DEPTH_WEIGHT;

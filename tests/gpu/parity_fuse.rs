@@ -87,7 +87,7 @@ impl FusedScene {
         &self,
         device: &mut B,
         model: &B::Model,
-        mut visit: impl FnMut(&mut B, &B::Frame<splat::backend::frame_state::Shown>, MaskedView<'_>),
+        mut visit: impl FnMut(&mut B, &B::Frame<splat::backend::Shown>, MaskedView<'_>),
     ) {
         for (view, mask) in self.views.iter().zip(&self.masks) {
             let frame = device.render(model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();

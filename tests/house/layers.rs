@@ -124,30 +124,25 @@ fn modules_use_only_those_above_them() {
 
 /// Files beside those of the stages, each with the stage that it is a part of. A file that serves
 /// several stages has that of the first of them.
-const PARTS: [(&str, &str); 12] = [
+const PARTS: [(&str, &str); 7] = [
     ("src/backend/cpu/stage/blend_triangles.rs", "blend"),
-    ("src/backend/cpu/stage/depth_map.rs", "surface"),
     ("src/backend/cpu/stage/gradients.rs", "adam"),
-    ("src/backend/cpu/stage/map_gradients.rs", "blend"),
     ("src/backend/cuda/stage/bands.rs", "bin"),
-    ("src/backend/cuda/stage/blend_triangles.rs", "blend"),
     ("kernels/adam_views.cu", "adam"),
     ("kernels/blend_surfels.cu", "blend"),
     ("kernels/blend_triangles.cu", "blend"),
-    ("kernels/quantile.cu", "densify"),
-    ("kernels/remesh.cu", "densify"),
     ("kernels/triangles.cu", "project"),
 ];
 
 /// Files beside the stages that are of none.
-const OTHERS: [(&str, &str); 7] = [
+const OTHERS: [(&str, &str); 4] = [
     ("src/backend/cuda/stage/probe.rs", "for the tests of the headers"),
     ("kernels/probe.cu", "for the tests of the headers"),
-    ("kernels/cache.cu", "colours between the host's memory and the device's"),
     ("kernels/cub.cu", "sorts and sums of several stages"),
-    ("kernels/model.cu", "rows of the model on their way to the host"),
-    ("kernels/pack.cu", "the model's compact storage"),
-    ("kernels/ranks.cu", "splats between ranks"),
+    (
+        "kernels/model.cu",
+        "rows of the model on their way to the host, to compact storage and to the cache",
+    ),
 ];
 
 /// Each file of a stage is in the table of lib.rs, or is named above, and each stage of the table has its files.
@@ -386,6 +381,11 @@ fn file_of(files: &[File], module: &[String]) -> Option<usize> {
     files.iter().position(|file| file.module == module)
 }
 
+/// True for the module of a file, and for one that its parent declares with the files in it.
+fn is_module(files: &[File], path: &[String]) -> bool {
+    files.iter().any(|file| file.module.starts_with(path))
+}
+
 /// The module that holds what a path leads to when it stands in a file, through modules that only
 /// pass it on; none for other crates. `hops` ends chains that lead nowhere.
 fn module_with(
@@ -401,7 +401,9 @@ fn module_with(
         "super" => {}
         head => {
             let child = [from, &[head.to_owned()]].concat();
-            file_of(files, &child)?;
+            if !is_module(files, &child) {
+                return None;
+            }
         }
     }
     while let Some((part, behind)) = rest.split_first() {
@@ -411,7 +413,7 @@ fn module_with(
             continue;
         }
         let child = [at.as_slice(), std::slice::from_ref(part)].concat();
-        if file_of(files, &child).is_some() {
+        if is_module(files, &child) {
             (at, rest) = (child, behind);
             continue;
         }
@@ -421,8 +423,8 @@ fn module_with(
             Some(import) => {
                 at = module_with(files, &at, &import.path, hops - 1)?;
                 // The name may be that of a module, whose contents follow.
-                let is_module = at.last() == import.path.last();
-                rest = if is_module { behind } else { &[] };
+                let names_module = at.last() == import.path.last();
+                rest = if names_module { behind } else { &[] };
             }
             None => {
                 at = passed_on_whole(files, &at, part).unwrap_or(at);
@@ -601,10 +603,18 @@ fn a_circle_is_seen_through_what_modules_pass_on() {
     assert_eq!(replaced(3, "use crate::d::D;\npub struct C;"), of(&["a/b.rs", "a/c.rs", "d.rs"]));
     let uses_child = "mod b;\nmod c;\npub use c::C;\npub struct Own;\nfn f() { b::f(); }";
     assert_eq!(replaced(1, uses_child), Vec::<Vec<PathBuf>>::new());
-    let mut tree = tree.clone();
-    tree[1].1 = uses_child.to_owned();
-    tree[2].1 = "use super::Own;".to_owned();
-    assert_eq!(seen(&tree), of(&["a/mod.rs", "a/b.rs"]));
+    let mut uses_parent = tree.clone();
+    uses_parent[1].1 = uses_child.to_owned();
+    uses_parent[2].1 = "use super::Own;".to_owned();
+    assert_eq!(seen(&uses_parent), of(&["a/mod.rs", "a/b.rs"]));
+    // A module without a file of its own.
+    let mut declared = vec![file("lib.rs", "pub mod a {\n    mod b;\n    mod c;\n}\npub mod d;")];
+    declared.extend([
+        file("a/b.rs", "use crate::a::c::C;"),
+        file("a/c.rs", "use super::b::B;"),
+        tree[4].clone(),
+    ]);
+    assert_eq!(seen(&declared), of(&["a/b.rs", "a/c.rs"]));
 }
 
 /// Whoever has a GPU runs the ignored tests of the program `gpu`: others would be forgotten.

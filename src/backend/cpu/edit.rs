@@ -5,7 +5,7 @@ use super::stage::densify::{self, Growing};
 use super::stage::relocate::{self, DrawnSources};
 use super::stage::smooth;
 use super::{Cpu, frame, traits};
-use crate::backend::rows_version::RowsVersion;
+use crate::backend::rows::RowsVersion;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,
     ScoreRule, Statistics, Wants,

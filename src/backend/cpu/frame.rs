@@ -8,26 +8,23 @@ use super::model::Model;
 use super::primitive::{Drawable, DrawnView, Splat, density_field};
 use super::seen::Seen;
 use super::stage::blend::{self, Canvas, CanvasGradient};
-use super::stage::depth::{self, ComparedDepths};
-use super::stage::depth_map::DepthMap;
-use super::stage::gradients::{Gradients, ViewGradients};
-use super::stage::map_gradients::ComparedMaps;
-use super::stage::median::{self, MedianGradient};
+use super::stage::depth::{self, ComparedDepths, RayDistortion};
+use super::stage::gradients::{DepthMap, Gradients, ViewGradients};
 use super::stage::neighbours::NearestLists;
 use super::stage::normals::{self, ComparedNormals};
 use super::stage::patches::{self, PatchPair};
+use super::stage::rays::{self, MedianGradient};
 use super::stage::surface::{self, Sampled};
-use super::stage::{distortion, loss, normal_map, rays, shrink, weights};
+use super::stage::{loss, worth};
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW,
     VALUE_NORMAL_MAP, Weighted,
 };
-use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Trainable};
-use crate::backend::settings::MEDIAN_GRADIENTS;
-use crate::backend::viewpoint::viewpoint;
+use crate::backend::settings::{MEDIAN_GRADIENTS, viewpoint};
 use crate::backend::{
-    Capability, DeviceError, Drawing, DrawnDepths, Footprint, Held, Inputs, LossValues, MaskedView,
-    Objective, Pending, Rendered, check_inputs,
+    Capability, Compensated, DeviceError, Drawing, Drawn, DrawnDepths, Footprint, FrameState,
+    Fresh, Held, Inputs, LossValues, MaskedView, Objective, Pending, Rendered, Scored, Trainable,
+    check_inputs,
 };
 use crate::dataset::{Image, View};
 use crate::math::blend::ScreenGradient;
@@ -106,7 +103,7 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     if drawing.median && !meets_discs {
         let field = density_field(model, Capability::Surfaces)?;
         let rays = rays::rays(field, &viewpoint, &seen.splats);
-        canvas.median_depths = median::depths(&rays, &seen.bins, &viewpoint);
+        canvas.median_depths = rays::median_depths(&rays, &seen.bins, &viewpoint);
     }
     let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
     Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
@@ -170,7 +167,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
         let pixels = self.canvas.image.len();
         let d_image = match are_triangles {
             true => vec![R::ZERO; pixels],
-            false => weights::d_image(pixels),
+            false => worth::d_image_of_weights(pixels),
         };
         let d_canvas = CanvasGradient::of_image(&d_image);
         if are_triangles {
@@ -179,7 +176,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
         }
         let Seen { splats, bins, .. } = &self.seen;
         let screen = blend::backward(splats, bins, &self.canvas, d_canvas);
-        weights::add(model, splats, &screen);
+        worth::add_weights(model, splats, &screen);
         Ok(())
     }
 }
@@ -187,7 +184,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
 impl<R: Real, P> Frame<R, Drawn, P> {
     /// Returns the splats and the blend weight of each, summed over the pixels.
     pub(super) fn into_weights(self) -> (Vec<Splat<R>>, Vec<R>) {
-        let d_image = weights::d_image(self.canvas.image.len());
+        let d_image = worth::d_image_of_weights(self.canvas.image.len());
         let d_canvas = CanvasGradient::of_image(&d_image);
         let Seen { splats, bins, .. } = self.seen;
         let screen = blend::backward(&splats, &bins, &self.canvas, d_canvas);
@@ -223,7 +220,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         let &Objective { target, terms, near, other } = objective;
         let shrunk = match self.drawing.divisor {
             Divisor::One => None,
-            divisor => Some(shrink::shrunk(target, divisor)),
+            divisor => Some(loss::shrunk(target, divisor)),
         };
         let target = shrunk.as_ref().unwrap_or(target);
         let given = Inputs { other_view: other.is_some(), ..self.drawing.inputs() };
@@ -245,7 +242,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
                 }
                 Term::NormalMap => {
                     let (canvas, viewpoint) = (&self.canvas, &self.view.viewpoint);
-                    maps.normal_map = normal_map::compare(canvas, viewpoint, target, *weight);
+                    maps.normal_map = normals::compare_with_map(canvas, viewpoint, target, *weight);
                     means[VALUE_NORMAL_MAP as usize] = mean_of(maps.normal_map.as_ref());
                 }
                 Term::DepthNormal { depths } => {
@@ -255,7 +252,8 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
                     maps.normals = Some(normals);
                 }
                 Term::Distortion => {
-                    let found = distortion::find(&self.canvas, target.mask.as_deref(), *weight);
+                    let found =
+                        depth::find_distortion(&self.canvas, target.mask.as_deref(), *weight);
                     means[VALUE_DISTORTION as usize] = found.mean;
                     maps.distortion = Some(found);
                 }
@@ -318,7 +316,7 @@ impl<R: Real, P: Drawable> Frame<R, Scored<Drawn>, P> {
         let Seen { splats, bins, .. } = &self.seen;
         let rays = rays::rays(field, viewpoint, splats);
         let medians = MedianGradient { depths: &self.canvas.median_depths, d_depths };
-        let d_rays = median::backward(&rays, bins, viewpoint, medians);
+        let d_rays = rays::median_bwd(&rays, bins, viewpoint, medians);
         gradients.geometry.resize(model.len() * GEOMETRY, R::ZERO);
         let d_geometry = gradients.geometry.as_chunks_mut().0;
         rays::backward(field, viewpoint, splats, &d_rays, d_geometry);
@@ -372,5 +370,127 @@ impl<R: Real, S: FrameState, P> Held for Frame<R, S, P> {
 impl<R: Real> Scores<R> {
     fn bytes(&self) -> Bytes {
         Bytes::of::<R>(self.d_image.capacity()) + self.maps.bytes()
+    }
+}
+
+// Gradients of the maps beside a frame's colours, summed over the comparisons.
+
+/// Comparisons of a frame's maps; `None` for terms that are off.
+#[derive(Debug)]
+pub(crate) struct ComparedMaps<R> {
+    pub(crate) depths: Option<ComparedDepths<R>>,
+    /// Comparison of the normals of the inverse depths.
+    pub(crate) normal_map: Option<ComparedDepths<R>>,
+    pub(crate) normals: Option<ComparedNormals<R>>,
+    pub(crate) distortion: Option<RayDistortion<R>>,
+    /// Depths that samples are compared with.
+    pub(crate) sampled: Option<Sampled<R>>,
+}
+
+/// Gradients of a frame's maps; empty if no term gives any.
+#[derive(Debug, Default)]
+pub(crate) struct MapGradients<R> {
+    /// [height, width]
+    pub(crate) inverse_depths: Vec<R>,
+    /// [height, width]
+    pub(crate) inverse_squares: Vec<R>,
+    /// Gradient of depth and of x and y of the normal, `[height, width, 3]`.
+    pub(crate) surface: Vec<R>,
+    /// Gradient of the final transmittance, `[height, width]`.
+    pub(crate) through: Vec<R>,
+}
+
+impl<R> MapGradients<R> {
+    /// Combines these with the gradient of the image.
+    pub(crate) fn with_image<'a>(&'a self, image: &'a [R]) -> CanvasGradient<'a, R> {
+        let Self { inverse_depths, inverse_squares, surface, through } = self;
+        CanvasGradient { image, inverse_depths, inverse_squares, surface, through }
+    }
+}
+
+impl<R: Real> ComparedMaps<R> {
+    pub(crate) const NOTHING: Self =
+        Self { depths: None, normal_map: None, normals: None, distortion: None, sampled: None };
+
+    /// Returns the summed gradients, and the depths that samples are compared with.
+    pub(crate) fn into_gradients(self) -> (MapGradients<R>, Option<DepthMap<R>>) {
+        let Self { depths, normal_map, normals, distortion, sampled } = self;
+        let mut sum = MapGradients::default();
+        for compared in [depths, normal_map].into_iter().flatten() {
+            add(&mut sum.inverse_depths, compared.d_inverse_depths);
+        }
+        if let Some(normals) = normals {
+            (sum.surface, sum.through) = (normals.d_surface, normals.d_through);
+        }
+        if let Some(distortion) = distortion {
+            add(&mut sum.inverse_depths, distortion.d_inverse_depths);
+            add(&mut sum.through, distortion.d_through);
+            sum.inverse_squares = distortion.d_inverse_squares;
+            // The gradient of the transmittance requires that of the surface.
+            sum.surface.resize(sum.through.len() * 3, R::ZERO);
+        }
+        if let Some(sampled) = &sampled {
+            sampled.add_to(&mut sum.surface, &mut sum.through);
+        }
+        (sum, sampled.map(|sampled| sampled.map))
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        let compared = [&self.depths, &self.normal_map].into_iter().flatten();
+        compared.map(ComparedDepths::bytes).sum::<Bytes>()
+            + self.normals.as_ref().map_or(Bytes(0), ComparedNormals::bytes)
+            + self.distortion.as_ref().map_or(Bytes(0), RayDistortion::bytes)
+            + self.sampled.as_ref().map_or(Bytes(0), Sampled::bytes)
+    }
+}
+
+/// Adds to a gradient that may be empty.
+fn add<R: Real>(sum: &mut Vec<R>, more: Vec<R>) {
+    if sum.is_empty() {
+        *sum = more;
+    } else {
+        sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_of_several_terms_add_up() {
+        let depths = || ComparedDepths { mean: 0.0, d_inverse_depths: vec![1.0, 2.0] };
+        let mapped = ComparedDepths { mean: 0.0, d_inverse_depths: vec![0.25, 4.0] };
+        let normals = || ComparedNormals {
+            d_surface: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            d_through: vec![7.0, 8.0],
+            ..ComparedNormals::none()
+        };
+        let distortion = || RayDistortion {
+            mean: 0.0,
+            d_inverse_depths: vec![0.5, 0.25],
+            d_inverse_squares: vec![9.0, 10.0],
+            d_through: vec![0.125, 0.75],
+        };
+        let all = ComparedMaps {
+            depths: Some(depths()),
+            normal_map: Some(mapped),
+            normals: Some(normals()),
+            distortion: Some(distortion()),
+            ..ComparedMaps::<f64>::NOTHING
+        };
+        let (sum, _) = all.into_gradients();
+        assert_eq!(sum.inverse_depths, [1.75, 6.25]);
+        assert_eq!(sum.inverse_squares, [9.0, 10.0]);
+        assert_eq!(sum.surface, normals().d_surface);
+        assert_eq!(sum.through, [7.125, 8.75]);
+        let alone = ComparedMaps { distortion: Some(distortion()), ..ComparedMaps::NOTHING };
+        let (sum, _) = alone.into_gradients();
+        assert_eq!((sum.inverse_depths, sum.through), (vec![0.5, 0.25], vec![0.125, 0.75]));
+        assert_eq!(sum.surface, [0.0; 6]);
+        let without = ComparedMaps { depths: Some(depths()), ..ComparedMaps::<f64>::NOTHING };
+        let (sum, _) = without.into_gradients();
+        assert_eq!(sum.inverse_depths, depths().d_inverse_depths);
+        assert!(sum.inverse_squares.is_empty() && sum.surface.is_empty() && sum.through.is_empty());
     }
 }

@@ -13,8 +13,33 @@ mod primitive;
 pub mod ranks;
 mod rows;
 mod seen;
-mod stage;
 mod traits;
+
+/// Stages of the CPU backend. Each file specifies the kernel of the same name.
+mod stage {
+    pub(crate) mod adam;
+    pub(crate) mod appearance;
+    pub(crate) mod bin;
+    pub(crate) mod bind;
+    pub(crate) mod blend;
+    pub(crate) mod blend_triangles;
+    pub(crate) mod densify;
+    pub(crate) mod depth;
+    pub(crate) mod fuse;
+    pub(crate) mod gradients;
+    pub(crate) mod loss;
+    pub(crate) mod lpips;
+    pub(crate) mod neighbours;
+    pub(crate) mod normals;
+    pub(crate) mod patches;
+    pub(crate) mod project;
+    pub(crate) mod rays;
+    pub(crate) mod relocate;
+    pub(crate) mod reorder;
+    pub(crate) mod smooth;
+    pub(crate) mod surface;
+    pub(crate) mod worth;
+}
 
 use std::marker::PhantomData;
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::packed::{PackedPart, TablePart};
-use crate::backend::rows_version::RowsVersion;
+use crate::backend::rows::RowsVersion;
 use crate::backend::{DeviceError, Snapshot};
 use crate::math::Real;
 use crate::math::linalg::{Quat, Vec3};

@@ -9,9 +9,8 @@ use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::blend_triangles::{self, FaceLayers};
 use super::stage::project::{self, SeenFaces, Vertices};
 use super::stage::worth::{self, Judged, WorthSums};
-use super::stage::{densify, loss, rays, transmittance};
-use crate::backend::settings::TRANSMITTANCES;
-use crate::backend::viewpoint::viewpoint;
+use super::stage::{densify, loss, rays};
+use crate::backend::settings::{TRANSMITTANCES, viewpoint};
 use crate::backend::{
     Capability, DeviceError, Drawing, Footprint, Look, Measured, RenderSettings, Window,
 };
@@ -168,7 +167,7 @@ pub(super) fn transmittances<R: Real, P: Drawable>(
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
     let bins = bin::bin(&splats, viewpoint.size);
     let rays = rays::rays(field, &viewpoint, &splats);
-    Ok(transmittance::at_places(&rays, &bins, &viewpoint, places))
+    Ok(rays::transmittances(&rays, &bins, &viewpoint, places))
 }
 
 /// Draws a view without the absent Gaussians, adds each Gaussian's contribution to `sums`, and measures the image.

@@ -13,19 +13,18 @@ use super::stage::appearance::{self, ColorTables};
 use super::stage::bind::Binding;
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
-use super::stage::neighbours::{self, NearestLists};
-use super::stage::palette::PaletteRows;
+use super::stage::neighbours::{self, NearestLists, PaletteRows};
 use super::stage::worth::WorthSums;
 use super::stage::{adam, fuse, loss, reorder, smooth};
 use super::{Cpu, seen};
-use crate::backend::frame_state::{Compensated, Drawn, FrameState, Scored, Shown, Trainable};
-use crate::backend::viewpoint::viewpoint;
+use crate::backend::settings::viewpoint;
 use crate::backend::{
-    AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Device,
-    DeviceError, DeviceInfo, Drawing, FaceStatistics, Faces, Filter3d, Footprint, Fuse, Look,
-    Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective, Palettes, Photo, Ranks, Remesh,
-    Render, RenderSettings, Rendered, Rows, Snapshot, Store, TableStep, Transmittances, Wants,
-    Worth, Worths, check_absent, check_rows, chunks,
+    AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Compensated,
+    Device, DeviceError, DeviceInfo, Drawing, Drawn, FaceStatistics, Faces, Filter3d, Footprint,
+    FrameState, Fuse, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective,
+    Palettes, Photo, Ranks, Remesh, Render, RenderSettings, Rendered, Rows, Scored, Shown,
+    Snapshot, Store, TableStep, Trainable, Transmittances, Wants, Worth, Worths, check_absent,
+    check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;

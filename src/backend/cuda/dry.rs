@@ -17,11 +17,10 @@ use super::stage::relocate::{DrawRule, MultinomialSampler};
 use super::stage::{reorder, smooth};
 use crate::abi::TILE;
 use crate::abi::terms::TERM_SUMS;
-use crate::backend::frame_state::{Drawn, Shown};
 use crate::backend::{
     AdamStep, AppearanceRule, AppearanceTables, Candidates, ColorRoom, Compensation, DeviceError,
-    Drawing, Footprint, Grow, Into, Keep, Look, NormalDepths, Objective, RenderSettings,
-    SampleRule, ScoreRule, TableStep, Term, Terms, Window,
+    Drawing, Drawn, Footprint, Grow, Into, Keep, Look, NormalDepths, Objective, RenderSettings,
+    SampleRule, ScoreRule, Shown, TableStep, Term, Terms, Window,
 };
 use crate::dataset::{Camera, Pose, View};
 use crate::layout::{

@@ -6,10 +6,9 @@ use super::model::tables::{Model, catch_up};
 use super::stage::densify::{self, DensifyWork};
 use super::stage::relocate::{DrawRule, MultinomialSampler};
 use super::stage::smooth;
-use crate::backend::frame_state::Drawn;
-use crate::backend::rows_version::RowsVersion;
+use crate::backend::rows::RowsVersion;
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,
+    Adjust, Candidates, DeviceError, Drawing, Drawn, Edit, EditRule, Edited, Pick, RenderSettings,
     ScoreRule, Statistics, Wants,
 };
 use crate::dataset::View;

@@ -7,8 +7,7 @@ use super::model::tables::Model;
 use super::photos::PhotoStore;
 use super::primitive::{CudaPrimitive, is_compactable, is_offloadable};
 use super::session::{BandPolicy, Session};
-use crate::backend::frame_state::FrameState;
-use crate::backend::{DeviceError, Inputs};
+use crate::backend::{DeviceError, FrameState, Inputs};
 use crate::layout::{MemoryPlace, ModelSize, NEIGHBOURS};
 use crate::memory::plan::{
     CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, HostGrowth, PlannedCoarse, Storage,

@@ -1,22 +1,68 @@
 //! Training on an NVIDIA GPU, on one stream in the order of the calls. Without kernels, only [`dry_run`] works.
 
-mod device;
 mod dry;
 #[cfg(test)]
 mod dry_tests;
 mod edit;
 mod frame;
 mod govern;
-mod memory;
-mod model;
 mod photos;
 pub mod primitive;
 #[cfg(feature = "bench")]
 mod profile;
 pub mod ranks;
 pub mod session;
-mod stage;
 mod traits;
+
+/// The CUDA driver: streams, events and launches. Nothing here knows of Gaussians.
+mod device {
+    pub mod driver;
+    pub(crate) mod launch;
+    pub mod stream;
+    pub mod timers;
+}
+
+/// The memory of the GPU, sorts and sums, and the device's report.
+mod memory {
+    pub mod heap;
+    pub mod sort;
+    pub(crate) mod status;
+}
+
+/// Models on the GPU: tables, storage, and transfers to the host.
+mod model {
+    pub(crate) mod color_cache;
+    pub(crate) mod lanes;
+    pub(crate) mod lazy_adam;
+    pub(crate) mod tables;
+    pub(crate) mod transfer;
+}
+
+/// The stages. Each file is the twin of a kernel in `kernels/` and of a stage of the CPU, or a part of a twin.
+mod stage {
+    pub(crate) mod adam;
+    pub(crate) mod appearance;
+    pub(crate) mod bands;
+    pub(crate) mod bin;
+    pub(crate) mod bind;
+    pub(crate) mod blend;
+    pub(crate) mod densify;
+    pub(crate) mod depth;
+    pub(crate) mod fuse;
+    pub(crate) mod loss;
+    pub(crate) mod lpips;
+    pub(crate) mod neighbours;
+    pub(crate) mod normals;
+    pub(crate) mod patches;
+    pub mod probe;
+    pub(crate) mod project;
+    pub(crate) mod rays;
+    pub(crate) mod relocate;
+    pub(crate) mod reorder;
+    pub(crate) mod smooth;
+    pub(crate) mod surface;
+    pub(crate) mod worth;
+}
 
 #[cfg(kernels)]
 pub(super) use device::driver::{ARCHS, NVCC};

@@ -10,8 +10,7 @@ use super::model::tables::Model;
 use super::session::Session;
 use super::stage::bands::Lists;
 use crate::abi::{BLEND_CHUNK, BLEND_PARTS, TileRange, UNSEEN};
-use crate::backend::frame_state::Drawn;
-use crate::backend::{CopySpeed, DeviceError, Profiler, RowWords, StageTime, Work};
+use crate::backend::{CopySpeed, DeviceError, Drawn, Profiler, RowWords, StageTime, Work};
 use crate::layout::{COPY_TEST, Source as _};
 use crate::model::Primitive;
 

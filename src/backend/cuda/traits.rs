@@ -17,22 +17,19 @@ use super::stage::bind::{self, Binding};
 use super::stage::fuse::{BrickSurvey, FusedVoxels};
 use super::stage::loss::PendingLosses;
 use super::stage::lpips::LpipsModel;
-use super::stage::neighbours::{self, NearestLists};
-use super::stage::palette::PaletteRows;
+use super::stage::neighbours::{self, NearestLists, PaletteRows};
 use super::stage::project::{DrawnView, Splats, expect};
 use super::stage::worth::WorthSums;
 use super::stage::{densify, reorder, smooth};
 use super::{BandPolicy, Cuda, dry_run};
-use crate::backend::frame_state::{
-    Compensated, Drawn, FrameState, Fresh, Scored, Shown, Trainable,
-};
 use crate::backend::neighbours::list_len;
 use crate::backend::{
-    AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Device, DeviceError,
-    DeviceInfo, DeviceMemory, Drawing, FaceStatistics, Faces, Filter3d, Fuse, Inputs, LadderState,
-    Look, Lpips, MaskedView, Measured, MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective,
-    Palettes, Peaks, Photo, Ranks, Remesh, Render, RenderSettings, Rendered, Rows, Snapshot, Stay,
-    Store, TableStep, Transmittances, Wants, Worth, Worths, check_absent, chunks,
+    AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Compensated, Device,
+    DeviceError, DeviceInfo, DeviceMemory, Drawing, Drawn, FaceStatistics, Faces, Filter3d,
+    FrameState, Fresh, Fuse, Inputs, LadderState, Look, Lpips, MaskedView, Measured, MemoryEntry,
+    MemoryKind, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Ranks, Remesh, Render,
+    RenderSettings, Rendered, Rows, Scored, Shown, Snapshot, Stay, Store, TableStep, Trainable,
+    Transmittances, Wants, Worth, Worths, check_absent, chunks,
 };
 use crate::dataset::View;
 use crate::layout::{self, BOUND_GRADIENTS, Purpose};

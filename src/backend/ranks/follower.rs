@@ -4,10 +4,9 @@ use super::line::{Problem, RankCommand, RankLine, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankView, Sight};
 use crate::abi::terms::Terms;
-use crate::backend::frame_state::{Drawn, Scored};
 use crate::backend::{
-    Device, DeviceError, Drawing, LadderState, LossValues, Objective, Pending, Render, Store as _,
-    Wants,
+    Device, DeviceError, Drawing, Drawn, LadderState, LossValues, Objective, Pending, Render,
+    Scored, Store as _, Wants,
 };
 use crate::model::Gaussians;
 

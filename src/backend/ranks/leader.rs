@@ -3,19 +3,17 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::line::{FailedStep, LateReports, RankLosses};
-use super::line::{RankCommand, RankNews, ViewReport};
+use super::line::{FailedStep, LateReports, RankCommand, RankLosses, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, Sight};
 use crate::abi::terms::Terms;
 use crate::backend::error::refused;
-use crate::backend::frame_state::{Drawn, FrameState, Scored, Shown, Trainable};
 use crate::backend::{
     AdamStep, Adjust, Appearance, Bind, Candidates, Device, DeviceError, DeviceInfo, DeviceMemory,
-    Drawing, Edit, EditRule, Edited, Faces, Filter3d, Fuse, Held, LadderState, Look, Lpips,
-    Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick, Render,
-    RenderSettings, Rendered, Rows, ScoreRule, Snapshot, Store, Transmittances, Wants, Worths,
-    check_rows,
+    Drawing, Drawn, Edit, EditRule, Edited, Faces, Filter3d, FrameState, Fuse, Held, LadderState,
+    Look, Lpips, Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick, Render,
+    RenderSettings, Rendered, Rows, ScoreRule, Scored, Shown, Snapshot, Store, Trainable,
+    Transmittances, Wants, Worths, check_rows,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;

@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use super::line::{RankLine, RankNews};
 use super::view::{RankView, Sight};
-use crate::backend::frame_state::{Drawn, Fresh, Scored};
 use crate::backend::{
-    AdamStep, Adjust, Candidates, DeviceError, Drawing, EditRule, Edited, ModelShape, Pick, Render,
-    RenderSettings, Rows, ScoreRule, Snapshot, Store, TrainDevice,
+    AdamStep, Adjust, Candidates, DeviceError, Drawing, Drawn, EditRule, Edited, Fresh, ModelShape,
+    Pick, Render, RenderSettings, Rows, ScoreRule, Scored, Snapshot, Store, TrainDevice,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;

@@ -14,7 +14,7 @@ use crate::backend::cpu::stage::relocate::{self, DrawnSources};
 use crate::backend::cpu::stage::smooth;
 use crate::backend::ranks::SharedEdits;
 use crate::backend::ranks::numbering::Numbering;
-use crate::backend::viewpoint::viewpoint;
+use crate::backend::settings::viewpoint;
 use crate::backend::{
     Adjust, Candidates, DeviceError, Edit as _, EditRule, Edited, Footprint, Grow, Keep, Pick,
     ScoreRule,

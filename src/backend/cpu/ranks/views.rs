@@ -6,10 +6,12 @@ use crate::backend::cpu::primitive::{DrawnView, Splat};
 use crate::backend::cpu::stage::gradients::{Gradients, ViewGradients};
 use crate::backend::cpu::stage::project::project;
 use crate::backend::cpu::stage::{adam, densify};
-use crate::backend::frame_state::{Drawn, Fresh, Scored};
 use crate::backend::ranks::{RankNews, SharedViews};
-use crate::backend::viewpoint::viewpoint;
-use crate::backend::{AdamStep, DeviceError, Drawing, RankView, RenderSettings, Sight, Statistics};
+use crate::backend::settings::viewpoint;
+use crate::backend::{
+    AdamStep, DeviceError, Drawing, Drawn, Fresh, RankView, RenderSettings, Scored, Sight,
+    Statistics,
+};
 use crate::dataset::View;
 
 /// Views that ranks draw at the same time, one each at most.

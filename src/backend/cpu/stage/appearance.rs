@@ -6,7 +6,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use crate::backend::appearance_tables::{LazyTableStep, Stride};
+use crate::backend::appearance::{LazyTableStep, Stride};
 use crate::backend::{AppearanceTables, Compensation, DeviceError, TableStep};
 use crate::dataset::Image;
 use crate::math::Real;

@@ -26,7 +26,7 @@ pub(crate) struct Canvas<R> {
     pub(crate) inverse_squares: Vec<R>,
     /// Depth, x and y of the normal, and opacity, `[height, width, 4]`; empty if not drawn.
     pub(crate) surface: Vec<R>,
-    /// Median depths, `[height, width]`; for ellipses empty until stage `median`.
+    /// Median depths, `[height, width]`; for ellipses empty until stage `rays`.
     pub(crate) median_depths: Vec<R>,
     pixels: Vec<Pixel>,
 }
@@ -35,7 +35,7 @@ impl<R: Real> Canvas<R> {
     /// Creates a black canvas with the requested maps.
     pub(crate) fn blank(size: [u32; 2], settings: &Drawing) -> Self {
         let pixels = size[0] as usize * size[1] as usize;
-        // Stage `median` finds those of ellipses.
+        // Stage `rays` finds those of ellipses.
         let with_medians = settings.median && settings.footprint == Footprint::Surfel;
         let room = |is_drawn, width| vec![R::ZERO; if is_drawn { pixels * width } else { 0 }];
         Self {

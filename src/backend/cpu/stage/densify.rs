@@ -371,7 +371,7 @@ mod tests {
     use crate::backend::Footprint;
     use crate::backend::cpu::primitive::DrawnView;
     use crate::backend::cpu::stage::project::project;
-    use crate::backend::viewpoint::viewpoint;
+    use crate::backend::settings::viewpoint;
     use crate::dataset::{Camera, Pose, View};
     use crate::math::random::RandomUse;
     use crate::model::Gaussians;

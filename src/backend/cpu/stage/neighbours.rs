@@ -2,16 +2,19 @@
 //!
 //! A candidate is one key: the bits of its squared distance above its row. Squared distances are not negative, so
 //! their bits have their order. The least key is the nearest centre; ties go to the lower row.
+//!
+//! Rows of palettes are searched by the search of the formats crate.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use rayon::prelude::*;
+use splat_formats::{CellLists, HeldRows, HostSearch, NearRow, RowSearch as _};
 
 use crate::backend::cpu::model::Model;
 use crate::backend::cpu::primitive::places;
 use crate::backend::neighbours::list_len;
-use crate::backend::rows_version::RowsVersion;
+use crate::backend::rows::RowsVersion;
 use crate::backend::{DeviceError, Held, NeighbourLists, check_rows};
 use crate::math::Real;
 use crate::math::linalg::Vec3;
@@ -261,6 +264,37 @@ fn halve(centres: &mut [RowCentre], nodes: &mut [CentreBounds], depth: u32) {
     } else {
         halve(low, low_nodes, depth - 1);
         halve(high, high_nodes, depth - 1);
+    }
+}
+
+/// Rows to search for.
+#[derive(Clone, Debug)]
+pub struct PaletteRows {
+    rows: Vec<f32>,
+    width: usize,
+}
+
+impl PaletteRows {
+    pub(crate) fn new(rows: &[f32], width: usize) -> Self {
+        Self { rows: rows.to_vec(), width }
+    }
+
+    fn held(&self) -> Box<dyn HeldRows + '_> {
+        HostSearch.hold(&self.rows, self.width)
+    }
+
+    pub(crate) fn near_entries(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow> {
+        self.held().nearest(centers, cells)
+    }
+
+    pub(crate) fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32> {
+        self.held().near_cells(centers, count)
+    }
+}
+
+impl Held for PaletteRows {
+    fn bytes(&self) -> Bytes {
+        Bytes::of::<f32>(self.rows.len())
     }
 }
 

@@ -1,12 +1,22 @@
-//! Stage `rays`: the visible Gaussians in a form for ray intersection, and its gradients.
+//! Stage `rays`: the visible Gaussians in a form for ray intersection, median depths of pixels, transmittances to
+//! points, and the gradients.
+//!
+//! Rows of tiles run in parallel. Each pixel intersects the Gaussians in its tile's list.
 
 use rayon::prelude::*;
 
+use super::bin::Bins;
+use super::blend::split_by_tile_row;
+use crate::backend::NOT_SEEN;
 use crate::backend::cpu::primitive::{DensityField, Splat};
 use crate::math::Real;
-use crate::math::field::GEOMETRY;
-use crate::math::splat::Viewpoint;
-use crate::math::transmittance::{RayGaussian, RayGaussianGradient};
+use crate::math::blend::TRANSMITTANCE_MIN;
+use crate::math::field::{GEOMETRY, place_px};
+use crate::math::linalg::{Vec3, add, mul};
+use crate::math::splat::{Rect, TILE, Viewpoint};
+use crate::math::transmittance::{
+    FALL_MIN, OnRay, RayGaussian, RayGaussianGradient, fall, median_depth,
+};
 
 /// Returns one Gaussian per splat.
 pub(crate) fn rays<R: Real>(
@@ -38,4 +48,148 @@ pub(crate) fn backward<R: Real>(
             *sum += d;
         }
     }
+}
+
+/// Returns the depths at which half of the light is stopped, world units along the view axis, `[height, width]`; 0 if
+/// there is none.
+pub(crate) fn median_depths<R: Real>(
+    rays: &[RayGaussian<R>],
+    bins: &Bins,
+    view: &Viewpoint<R>,
+) -> Vec<R> {
+    let [width, height] = view.size.map(|side| side as usize);
+    let mut depths = vec![R::ZERO; width * height];
+    let band = (width * TILE as usize).max(1);
+    depths.par_chunks_mut(band).zip(0..bins.tiles[1]).for_each(|(depths, tile_y)| {
+        let mut met = Vec::new();
+        for tile_x in 0..bins.tiles[0] {
+            let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
+            let area = Rect::of_tile(tile_x, tile_y, view.size);
+            for y in area.y0..area.y1 {
+                for x in area.x0..area.x1 {
+                    meet(rays, list, view.slopes([x, y]), &mut met);
+                    let at = (y % TILE) as usize * width + x as usize;
+                    depths[at] = median_depth(&met, view.near).unwrap_or(R::ZERO);
+                }
+            }
+        }
+    });
+    depths
+}
+
+/// Median depths of a view and their gradients, `[height, width]`.
+#[derive(Clone, Copy)]
+pub(crate) struct MedianGradient<'a, R> {
+    pub(crate) depths: &'a [R],
+    pub(crate) d_depths: &'a [R],
+}
+
+/// Returns the gradients of the Gaussians along rays by those of the median depths, one per splat.
+pub(crate) fn median_bwd<R: Real>(
+    rays: &[RayGaussian<R>],
+    bins: &Bins,
+    view: &Viewpoint<R>,
+    medians: MedianGradient<'_, R>,
+) -> Vec<RayGaussianGradient<R>> {
+    let mut per_instance = vec![RayGaussianGradient::default(); bins.splat_from_instance.len()];
+    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
+        let row_start = bins.range(0, tile_y).start;
+        for tile_x in 0..bins.tiles[0] {
+            let range = bins.range(tile_x, tile_y);
+            let out = &mut row[range.start - row_start..range.end - row_start];
+            let list = &bins.splat_from_instance[range];
+            add_tile(rays, list, Rect::of_tile(tile_x, tile_y, view.size), view, medians, out);
+        }
+    });
+    // A single thread adds in instance order, so that sums do not depend on timing.
+    let mut per_splat = vec![RayGaussianGradient::default(); rays.len()];
+    for (&splat, gradient) in bins.splat_from_instance.iter().zip(&per_instance) {
+        per_splat[splat].add(gradient);
+    }
+    per_splat
+}
+
+/// Adds the gradients of a tile's pixels to each Gaussian in its list.
+fn add_tile<R: Real>(
+    rays: &[RayGaussian<R>],
+    list: &[usize],
+    area: Rect,
+    view: &Viewpoint<R>,
+    MedianGradient { depths, d_depths }: MedianGradient<'_, R>,
+    out: &mut [RayGaussianGradient<R>],
+) {
+    let mut met = Vec::new();
+    for y in area.y0..area.y1 {
+        for x in area.x0..area.x1 {
+            let at = y as usize * view.size[0] as usize + x as usize;
+            let (depth, d_depth) = (depths[at], d_depths[at]);
+            if d_depth == R::ZERO {
+                continue;
+            }
+            let slopes = view.slopes([x, y]);
+            meet(rays, list, slopes, &mut met);
+            let fall = fall(met.iter().copied(), depth);
+            if fall * depth < R::of(FALL_MIN) {
+                continue;
+            }
+            let d_log = d_depth / fall;
+            for (&index, sums) in list.iter().zip(out.iter_mut()) {
+                rays[index].log_transmittance_bwd(slopes, depth, d_log, sums);
+            }
+        }
+    }
+}
+
+/// Collects the Gaussians of a list that a ray intersects, in list order.
+pub(crate) fn meet<R: Real>(
+    rays: &[RayGaussian<R>],
+    list: &[usize],
+    slopes: [R; 2],
+    met: &mut Vec<OnRay<R>>,
+) {
+    met.clear();
+    met.extend(list.iter().map(|&index| rays[index].on_ray(slopes)).filter(OnRay::is_met));
+}
+
+/// Returns the transmittance at each point (world units); [`NOT_SEEN`] outside the view.
+pub(crate) fn transmittances<R: Real>(
+    rays: &[RayGaussian<R>],
+    bins: &Bins,
+    view: &Viewpoint<R>,
+    places: &[[f32; 3]],
+) -> Vec<f32> {
+    let of = |place: &[f32; 3]| {
+        let place_cam = add(mul(&view.rotation, place.map(R::of_f32)), view.translation);
+        let Some(list) = list_at(bins, view, place_cam) else { return NOT_SEEN };
+        let [x, y, depth] = place_cam;
+        let slopes = [x / depth, y / depth];
+        let dark = R::of(TRANSMITTANCE_MIN * TRANSMITTANCE_MIN);
+        let mut squared = R::ONE;
+        for &index in list {
+            let on_ray = rays[index].on_ray(slopes);
+            if on_ray.is_met() {
+                squared *= on_ray.squared_transmittance(depth);
+            }
+            // Factors are at most 1, so the product cannot recover.
+            if squared < dark {
+                return 0.0;
+            }
+        }
+        squared.sqrt().to_f32()
+    };
+    places.par_iter().map(of).collect()
+}
+
+/// Returns the splats of the tile that a point projects to; `None` outside the view.
+fn list_at<'a, R: Real>(
+    bins: &'a Bins,
+    view: &Viewpoint<R>,
+    place_cam: Vec3<R>,
+) -> Option<&'a [usize]> {
+    let place = place_px(view, place_cam)?;
+    let [x, y] = [0, 1].map(|axis| {
+        let pixel = u32::try_from(place[axis].floor_i32()).unwrap_or(0);
+        pixel.min(view.size[axis].saturating_sub(1)) / TILE
+    });
+    Some(&bins.splat_from_instance[bins.range(x, y)])
 }

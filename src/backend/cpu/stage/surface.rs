@@ -3,8 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::depth_map::DepthMap;
-use super::gradients::Gradients;
+use super::gradients::{DepthMap, Gradients};
 use super::neighbours::NearestLists;
 use crate::abi::terms::{
     At, Inputs, Means, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,

@@ -2,19 +2,26 @@
 //!
 //! Rows of tiles run in parallel; each pixel visits its splats front to back. Absent Gaussians are evaluated at their
 //! depth but do not change the pixel.
+//!
+//! A pixel's colour is the sum of the Gaussians' colours times their blend weights. A Gaussian's summed weight is
+//! therefore the gradient of its colour if the gradient of every pixel is 1.
 
 use rayon::prelude::*;
 
 use super::bin::Bins;
 use super::blend::{place_in_tile, split_by_tile_row};
+use crate::backend::cpu::model::Model;
 use crate::backend::cpu::primitive::{InPixel, Splat};
 use crate::backend::{Held, Worth};
 use crate::dataset::Image;
 use crate::math::Real;
-use crate::math::blend::{PixelChange, PixelLayer, TRANSMITTANCE_MIN, pixel_change};
+use crate::math::blend::{
+    PixelChange, PixelLayer, ScreenGradient, TRANSMITTANCE_MIN, pixel_change,
+};
 use crate::math::linalg::{Vec3, scale, sub};
 use crate::math::splat::{Rect, TILE};
 use crate::memory::Bytes;
+use crate::model::Primitive;
 
 /// Contributions of Gaussians, summed over views.
 #[derive(Debug)]
@@ -203,5 +210,22 @@ impl<R: Real> WorthWalk<R> {
         };
         let PixelChange { error_change, squared_change } = pixel_change(drawn, changed, truth);
         WorthShare { weight, weight_max: weight, error_change, squared_change }
+    }
+}
+
+/// Returns the image gradient that makes colour gradients equal to weights.
+pub(crate) fn d_image_of_weights<R: Real>(values: usize) -> Vec<R> {
+    vec![R::ONE; values]
+}
+
+/// Adds a view's weights to `gradient_norm_sums`, which holds the weights of earlier views.
+pub(crate) fn add_weights<R: Real, P: Primitive>(
+    model: &mut Model<R, P>,
+    splats: &[Splat<R>],
+    screen: &[ScreenGradient<R>],
+) {
+    for (splat, gradient) in splats.iter().zip(screen) {
+        let [weight, ..] = gradient.d_color;
+        model.gradient_norm_sums[splat.row] += weight;
     }
 }

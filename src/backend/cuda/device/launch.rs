@@ -193,7 +193,7 @@ macro_rules! kernels {
 }
 
 kernels! {
-    ranks(UnpackSplatsArgs) x RANKS_BLOCK: unpack_splats;
+    project(UnpackSplatsArgs) x RANKS_BLOCK: unpack_splats;
     bin(InstancesArgs) x BIN_BLOCK: instances_16, instances_16_surfels, instances_16_triangles,
         instances_32, instances_32_surfels, instances_32_triangles, band_instances_16,
         band_instances_16_surfels, band_instances_16_triangles, band_instances_32,
@@ -216,31 +216,31 @@ kernels! {
     triangles(ProjectArgs) x PROJECT_BLOCK: place_vertices;
     triangles(FacesArgs) x PROJECT_BLOCK: mark_corners, project_faces;
     triangles(FacesBwdArgs) x PROJECT_BLOCK: faces_bwd;
-    remesh(MidpointsArgs) x REMESH_BLOCK: add_midpoints;
-    remesh(VertexSizesArgs) x REMESH_BLOCK: clear_vertex_sizes, add_face_areas, set_vertex_sizes;
-    remesh(RaiseFloorArgs) x REMESH_BLOCK: raise_opacity_floor;
+    triangles(MidpointsArgs) x REMESH_BLOCK: add_midpoints;
+    triangles(VertexSizesArgs) x REMESH_BLOCK: clear_vertex_sizes, add_face_areas, set_vertex_sizes;
+    triangles(RaiseFloorArgs) x REMESH_BLOCK: raise_opacity_floor;
     normals(FeaturesArgs) x FEATURES_BLOCK: splat_features;
     normals(NormalsArgs) x NORMALS_BLOCK: compare_normals;
-    normal_map(NormalMapArgs) x NORMALS_BLOCK: compare_normal_map;
+    normals(NormalMapArgs) x NORMALS_BLOCK: compare_normal_map;
     patches(PatchesArgs) x PATCHES_BLOCK: compare_patches;
     rays(RaysArgs) x RAYS_BLOCK: ray_gaussians;
     rays(RaysBwdArgs) x RAYS_BLOCK: ray_gaussians_bwd;
-    median(MedianArgs) x MEDIAN_BLOCK: median_depths;
-    median(MedianBwdArgs) x MEDIAN_BLOCK: median_depths_bwd;
-    transmittance(TransmittanceArgs) x TRANSMITTANCE_BLOCK: transmittances;
+    rays(MedianArgs) x MEDIAN_BLOCK: median_depths;
+    rays(MedianBwdArgs) x MEDIAN_BLOCK: median_depths_bwd;
+    rays(TransmittanceArgs) x TRANSMITTANCE_BLOCK: transmittances;
     depth(DepthLossArgs) x DEPTH_LOSS_BLOCK: depth_loss;
-    distortion(DistortionArgs) x DISTORTION_BLOCK: measure_distortion;
+    depth(DistortionArgs) x DISTORTION_BLOCK: measure_distortion;
     loss(LossArgs) x LOSS_BLOCK: loss;
-    shrink(ShrinkArgs) x SHRINK_BLOCK: shrink;
+    loss(ShrinkArgs) x SHRINK_BLOCK: shrink;
     lpips(LpipsInputArgs) x LPIPS_PIXELS: lpips_input;
     lpips(LpipsLayerArgs) x LPIPS_BLOCK: lpips_convolution;
     lpips(LpipsLayerArgs) x LPIPS_PIXELS: lpips_pool;
     lpips(LpipsCompareArgs) x LPIPS_PIXELS: lpips_compare;
     adam(CatchUpArgs) x ADAM_BLOCK: catch_up_all, catch_up_all_half, catch_up_all_compact;
-    cache(CacheArgs) x CACHE_BLOCK: fill_lines, write_lines_back;
+    model(CacheArgs) x CACHE_BLOCK: fill_lines, write_lines_back;
     model(SampleArgs) x SAMPLE_BLOCK: sample_rows;
-    pack(PackArgs) x PACK_BLOCK: pack_rows;
-    pack(UnpackArgs) x PACK_BLOCK: unpack_rows;
+    model(PackArgs) x PACK_BLOCK: pack_rows;
+    model(UnpackArgs) x PACK_BLOCK: unpack_rows;
     densify(ObserveArgs) x OBSERVE_BLOCK: observe;
     densify(SurveyArgs) x DENSIFY_BLOCK: survey;
     densify(ListArgs) x DENSIFY_BLOCK: list_candidates;
@@ -251,20 +251,20 @@ kernels! {
     densify(PaddingArgs) x COMPACT_BLOCK: clear_padding;
     densify(ResetArgs) x DENSIFY_BLOCK: reset_opacity;
     densify(FadeArgs) x DENSIFY_BLOCK: fade_opacity;
-    quantile(DigitsArgs) x DIGITS_BLOCK: count_digits;
+    densify(DigitsArgs) x DIGITS_BLOCK: count_digits;
     relocate(WeighArgs) x RELOCATE_BLOCK: weigh;
     relocate(DrawArgs) x RELOCATE_BLOCK: draw_sources;
     relocate(SplitOpacityArgs) x RELOCATE_BLOCK: split_opacity;
     relocate(CopyArgs) x RELOCATE_BLOCK: copy_sources;
-    weights(WhitenArgs) x WEIGHTS_BLOCK: whiten;
-    weights(AddWeightsArgs) x WEIGHTS_BLOCK: add_weights;
+    worth(WhitenArgs) x WEIGHTS_BLOCK: whiten;
+    worth(AddWeightsArgs) x WEIGHTS_BLOCK: add_weights;
     worth(WorthArgs) x WORTH_BLOCK: worth_pixels, worth_pixels_surfels;
     worth(AddWorthsArgs) x WORTH_BLOCK: add_worths;
     fuse(MarkBricksArgs) x FUSE_BLOCK: mark_bricks;
     fuse(WeighPixelsArgs) x FUSE_BLOCK: weigh_pixels;
     fuse(FuseBricksArgs) x FUSE_BLOCK: fuse_bricks;
-    palette(NearEntriesArgs) x PALETTE_BLOCK: near_entries;
-    palette(NearCellsArgs) x PALETTE_BLOCK: near_cells;
+    neighbours(NearEntriesArgs) x PALETTE_BLOCK: near_entries;
+    neighbours(NearCellsArgs) x PALETTE_BLOCK: near_cells;
     reorder(MortonArgs) x REORDER_BLOCK: morton_keys;
     reorder(ColumnsArgs) x REORDER_BLOCK: fetch_column, gather_columns, return_columns;
     neighbours(SplitArgs) x NEIGHBOURS_BLOCK: number_rows, measure_segments, split_keys;

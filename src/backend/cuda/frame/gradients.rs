@@ -16,9 +16,8 @@ use crate::backend::cuda::stage::loss::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
 use crate::backend::cuda::stage::surface::{self, DepthMap, SampledView};
-use crate::backend::cuda::stage::{densify, median, rays, weights};
-use crate::backend::frame_state::{Drawn, Scored};
-use crate::backend::{AdamStep, DeviceError, Drawing, Held};
+use crate::backend::cuda::stage::{densify, rays, worth};
+use crate::backend::{AdamStep, DeviceError, Drawing, Drawn, Held, Scored};
 use crate::layout::Records;
 use crate::math::splat::PlaceGradients;
 use crate::memory::Bytes;
@@ -57,7 +56,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         if splats.kind == Records::Triangles {
             return Ok(());
         }
-        weights::add(session, model, &splats)
+        worth::add_weights(session, model, &splats)
     }
 
     /// Writes the blend weights of the splats in the place of their gradients.
@@ -73,7 +72,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
             d_image.zero(&session.stream)?;
             face_weights = model.faces.as_mut().map_or(Out::NULL, |faces| faces.weights.write());
         } else {
-            weights::prepare(session, &mut self.splats, d_image)?;
+            worth::prepare_weights(session, &mut self.splats, d_image)?;
         }
         let pixels = Pixels {
             canvas: &mut self.canvas,
@@ -101,7 +100,7 @@ fn splats_backward(
     match lists {
         Lists::Whole(bins) => {
             bands::backward(session, splats, bins, view, &mut pixels)?;
-            median::add_gradients(session, splats, bins, view.camera, &pixels)
+            rays::add_median_gradients(session, splats, bins, view.camera, &pixels)
         }
         Lists::Bands(bands) => bands.backward(session, splats, view, &mut pixels),
     }

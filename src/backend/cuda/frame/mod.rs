@@ -14,17 +14,19 @@ use super::stage::appearance::{self, ColorScratch, ColorTables, ViewColors};
 use super::stage::bands::{self, Lists};
 use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas};
+use super::stage::loss::{self, Shrunk};
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::project::{self, DrawnView, Splats};
-use super::stage::shrink::Shrunk;
 use super::stage::surface::DepthMap;
 use super::stage::worth::{ListedSplats, SeenWorths, WorthSums};
-use super::stage::{loss, median, normals, rays, transmittance};
+use super::stage::{normals, rays};
 use crate::abi::ViewCamera;
 use crate::abi::terms::{Inputs, Terms};
-use crate::backend::frame_state::{Compensated, Drawn, FrameState, Fresh, Scored, Shown};
 use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
-use crate::backend::{Capability, DeviceError, Drawing, Held, Measured, Rendered, TableStep};
+use crate::backend::{
+    Capability, Compensated, DeviceError, Drawing, Drawn, FrameState, Fresh, Held, Measured,
+    Rendered, Scored, Shown, TableStep,
+};
 use crate::dataset::View;
 use crate::layout::{PixelGradients, Records, Use, ViewRequest};
 use crate::math::Divisor;
@@ -148,7 +150,7 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     let lists = {
         let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
             bands::forward(session, splats, bins, view, &mut canvas)?;
-            median::depths(session, splats, bins, view.camera, canvas.median_depths.as_mut())
+            rays::median_depths(session, splats, bins, view.camera, canvas.median_depths.as_mut())
         };
         bands::draw(session, splats, front_to_back, drawn, &mut paint)?
     };
@@ -182,7 +184,7 @@ pub(super) fn transmittances<P: CudaPrimitive>(
     let mut splats = project::forward(session, model, drawn)?;
     rays::add(session, model, &camera, &ViewRequest::default(), &mut splats)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
-    let mut asked = transmittance::Asked::new(session, places)?;
+    let mut asked = rays::Asked::new(session, places)?;
     let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
         asked.answer(session, splats, bins, view.camera)
     };

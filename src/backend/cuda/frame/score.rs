@@ -13,15 +13,15 @@ use crate::backend::cuda::primitive::{CudaPrimitive, require};
 use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::blend::Canvas;
-use crate::backend::cuda::stage::distortion::{self, RayMapGradients, RayMaps};
+use crate::backend::cuda::stage::depth::{self, RayMapGradients, RayMaps};
 use crate::backend::cuda::stage::loss::{self, PendingLosses};
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::normals::{self, Medians, NormalsRule};
 use crate::backend::cuda::stage::patches::{self, PatchMaps, SurfaceGradients};
 use crate::backend::cuda::stage::surface::{self, DepthMap, ShownDepths};
-use crate::backend::cuda::stage::{depth, normal_map};
-use crate::backend::frame_state::{Scored, Trainable};
-use crate::backend::{Capability, DeviceError, Objective, OtherView, check_inputs};
+use crate::backend::{
+    Capability, DeviceError, Objective, OtherView, Scored, Trainable, check_inputs,
+};
 use crate::layout::PixelGradients;
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
@@ -115,7 +115,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
                 if !has_depths {
                     d_depths.zero(&session.stream)?;
                 }
-                normal_map::compare(session, depths, &self.camera, target, weight, d_depths)
+                normals::compare_with_map(session, depths, &self.camera, target, weight, d_depths)
             }
             _ => Ok(false),
         }
@@ -187,7 +187,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
             inverse_squares: d_squares,
             surface: d_surface,
         };
-        distortion::measure(session, drawn, gradients, target, weight)?;
+        depth::measure_distortion(session, drawn, gradients, target, weight)?;
         Ok(true)
     }
 

@@ -1,4 +1,4 @@
-//! A cache of device memory for colours that lie on the host (`kernels/cache.cuh`).
+//! A cache of device memory for colours that lie on the host (`kernels/state.cuh`).
 
 use std::cell::Cell;
 

@@ -2,7 +2,7 @@
 //!
 //! Without a gradient a step multiplies the moments by β₁ and β₂, and moves the value by its rate times m / √v. After
 //! `age` such steps the value has moved by the old m / √v times a factor that depends on the steps alone. Kernels
-//! apply it before they use a colour (`kernels/lazy_adam.cuh`). The results equal dense Adam's up to rounding.
+//! apply it before they use a colour (`kernels/state.cuh`). The results equal dense Adam's up to rounding.
 
 use std::collections::VecDeque;
 

@@ -13,7 +13,7 @@ use crate::backend::cuda::primitive::{
     CudaPrimitive, LoadedKernels, LoadedStorage, require, require_storage,
 };
 use crate::backend::cuda::session::Session;
-use crate::backend::rows_version::RowsVersion;
+use crate::backend::rows::RowsVersion;
 use crate::backend::{Capability, DeviceError, Drawing, FaceStatistics};
 use crate::layout::{
     self, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES, MemoryPlace, ModelSize,

@@ -7,12 +7,11 @@ use super::projection::{
 use super::share::{CudaShard, CudaShare};
 use crate::backend::cuda::frame::{Frame, Gradients};
 use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
-use crate::backend::cuda::stage::weights;
-use crate::backend::frame_state::{Drawn, Fresh, Scored};
+use crate::backend::cuda::stage::worth;
 use crate::backend::ranks::{RankNews, SharedViews};
 use crate::backend::{
-    AdamStep, DeviceError, Drawing, Noise, RankView, Regularisers, Render as _, RenderSettings,
-    Sight, Statistics,
+    AdamStep, DeviceError, Drawing, Drawn, Fresh, Noise, RankView, Regularisers, Render as _,
+    RenderSettings, Scored, Sight, Statistics,
 };
 use crate::dataset::View;
 use crate::layout::splat_capacity;
@@ -268,7 +267,7 @@ impl SharedViews for CudaShard {
             let parts = round.parts.into_iter().flatten();
             let of_parts = parts.map(|part| part.into_gradients().splats);
             for splats in own.into_iter().chain(of_parts) {
-                weights::add(&self.cuda.session, &mut share.local, &splats)?;
+                worth::add_weights(&self.cuda.session, &mut share.local, &splats)?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use crate::abi::{
     COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES, GRID_X,
     GRID_Y, GatherArgs, In, MoveArgs, Out, ViewCamera,
 };
-use crate::backend::appearance_tables::{LazyTableStep, Stride};
+use crate::backend::appearance::{LazyTableStep, Stride};
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region};

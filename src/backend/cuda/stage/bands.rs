@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::bin::{self, Bins, Extent, INSTANCES_MAX, Sorted};
 use super::blend::{self, Canvas, Pixels};
 use super::project::{DrawnView, Splats};
-use super::{blend_triangles, median};
+use super::rays;
 use crate::abi::ViewCamera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
@@ -174,7 +174,7 @@ impl Bands {
             add_gradients(session, splats, &bins, view, pixels)?;
             pixels.canvas.kept = None;
             session.timers.end(&begun, &session.stream)?;
-            median::add_gradients(session, splats, &bins, view.camera, pixels)
+            rays::add_median_gradients(session, splats, &bins, view.camera, pixels)
         })
         .map(drop)
     }
@@ -266,7 +266,7 @@ pub(crate) fn forward(
 ) -> Result<(), DeviceError> {
     match splats.kind {
         Records::Ellipses | Records::Surfels => blend::forward(session, splats, bins, view, canvas),
-        Records::Triangles => blend_triangles::forward(session, splats, bins, view, canvas),
+        Records::Triangles => blend::forward_triangles(session, splats, bins, view, canvas),
     }
 }
 
@@ -295,7 +295,7 @@ pub(crate) fn add_gradients(
         Records::Ellipses | Records::Surfels => {
             blend::add_gradients(session, splats, bins, view, pixels)
         }
-        Records::Triangles => blend_triangles::add_gradients(session, splats, bins, view, pixels),
+        Records::Triangles => blend::add_triangle_gradients(session, splats, bins, view, pixels),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Stage `blend`: splats to pixels front to back, and pixel gradients back to splats.
 
 use super::bin::Bins;
-use super::project::{DrawnView, Features, Splats};
+use super::project::{DrawnView, Features, Splats, window};
 use crate::abi::{BlendArgs, In, Out, ViewCamera};
 use crate::backend::cuda::device::launch::{BlendKernels, Kernel};
 use crate::backend::cuda::device::timers::Stage;
@@ -9,6 +9,7 @@ use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;
 use crate::backend::{ColorRoom, Compensation, DeviceError, Drawing, Statistics};
 use crate::layout::{self, ColorUse, Records, Taken, Use, ViewRequest, ViewSizes};
+use crate::math::Real;
 use crate::memory::Bytes;
 
 /// A drawn image and the inputs of its backward pass.
@@ -132,7 +133,7 @@ pub(crate) fn forward(
         Drawing { inverse_depths: true, .. } => kernels.blend_fwd_depth,
         Drawing { .. } => kernels.blend_fwd,
     };
-    // Stage `median` finds those of ellipses.
+    // Stage `rays` finds those of ellipses.
     let median_depths = canvas.median_depths.as_mut().filter(|_| splats.kind == Records::Surfels);
     let mut args = BlendArgs {
         image: canvas.image.write(),
@@ -245,4 +246,55 @@ pub(crate) fn add_gradients(
     };
     pass_state(kept, &mut args);
     kernel.blocks(&session.stream, host_len(bins.extent.sizes(None).chunks_max()), &args)
+}
+
+/// Draws the listed tiles of triangles.
+pub(crate) fn forward_triangles(
+    session: &Session,
+    splats: &Splats,
+    bins: &Bins,
+    DrawnView { camera, settings }: DrawnView<'_>,
+    canvas: &mut Canvas,
+) -> Result<(), DeviceError> {
+    let window = window(settings.footprint).ok_or(DeviceError::NoView)?;
+    let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
+    let args = BlendArgs {
+        image: canvas.image.write(),
+        inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
+        background: settings.background,
+        first_tile: bins.extent.rows.start * camera.tiles[0],
+        window_exponent: f32::of(window.exponent),
+        ..lists(splats.records.read(), None, bins, camera)
+    };
+    let [kernel, _] = session.kernels.of_triangles(window.samples);
+    kernel.blocks(&session.stream, bins.extent.tiles_listed(), &args)?;
+    session.timers.end(&begun, &session.stream)
+}
+
+/// Adds the gradients of triangles from the pixels of the listed tiles. Needs the lists and, with one sample per pixel,
+/// the image. Raises the faces' weights if these are observed.
+pub(crate) fn add_triangle_gradients(
+    session: &Session,
+    splats: &mut Splats,
+    bins: &Bins,
+    DrawnView { camera, settings }: DrawnView<'_>,
+    Pixels { canvas, d_image, d_inverse_depths, face_weights, .. }: &mut Pixels<'_>,
+) -> Result<(), DeviceError> {
+    let window = window(settings.footprint).ok_or(DeviceError::NoView)?;
+    let Splats { records, gradients, .. } = splats;
+    let args = BlendArgs {
+        image: canvas.image.write(),
+        inverse_depths: canvas.inverse_depths.as_mut().map_or(Out::NULL, Block::write),
+        d_image: d_image.read(),
+        d_inverse_depths: d_inverse_depths.map_or(In::NULL, Block::read),
+        gradients: gradients.write(),
+        face_weights: *face_weights,
+        background: settings.background,
+        first_tile: bins.extent.rows.start * camera.tiles[0],
+        window_exponent: f32::of(window.exponent),
+        strip_px: f32::of(window.strip_px),
+        ..lists(records.read(), None, bins, camera)
+    };
+    let [_, kernel] = session.kernels.of_triangles(window.samples);
+    kernel.blocks(&session.stream, bins.extent.tiles_listed(), &args)
 }

@@ -11,7 +11,7 @@ use crate::backend::cuda::memory::status::SplatCounts;
 use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
-use crate::backend::viewpoint::viewpoint;
+use crate::backend::settings::viewpoint;
 use crate::backend::{DeviceError, Drawing, Footprint, Window, unsupported};
 use crate::dataset::View;
 use crate::layout::{

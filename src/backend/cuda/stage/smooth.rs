@@ -6,7 +6,7 @@ use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model, pointers};
 use crate::backend::cuda::session::Session;
-use crate::backend::viewpoint::viewpoint;
+use crate::backend::settings::viewpoint;
 use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
 use crate::layout::Smoothing;

@@ -1,16 +1,18 @@
-//! Stage `worth`: the contributions of Gaussians to a view. The twin of `backend/cpu/stage/worth.rs`.
+//! Stage `worth`: the contributions of Gaussians to a view, and their blend weights.
 
 use super::bin::Bins;
 use super::project::{DrawnView, Splats};
-use crate::abi::{AddWorthsArgs, WORTH_WIDTH, WorthArgs};
+use crate::abi::{AddWeightsArgs, AddWorthsArgs, WORTH_WIDTH, WhitenArgs, WorthArgs};
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
 use crate::backend::{DeviceError, Held, Worth};
 use crate::layout::{ABSENT, SEEN_WORTHS, WORTHS};
 use crate::memory::Bytes;
+use crate::model::Primitive;
 
 /// Contributions of Gaussians in the views so far.
 pub struct WorthSums {
@@ -116,4 +118,34 @@ pub(crate) struct ListedSplats<'a> {
     pub(crate) splats: &'a Splats,
     pub(crate) bins: &'a Bins,
     pub(crate) view: DrawnView<'a>,
+}
+
+/// Prepares a backward pass that yields blend weights: sets all colours and the gradients of all pixels to 1.
+pub(crate) fn prepare_weights(
+    session: &Session,
+    splats: &mut Splats,
+    d_image: &mut Block<f32>,
+) -> Result<(), DeviceError> {
+    let Splats { visible, records, kind, .. } = splats;
+    let record_width = kind.width();
+    let args = WhitenArgs { splats: records.write(), visible: count_u32(*visible)?, record_width };
+    session.kernels.whiten.over(&session.stream, *visible, &args)?;
+    d_image.fill_words(&session.stream, 1.0_f32.to_bits())
+}
+
+/// Adds the view's weights to the sums, which lie in the place of the gradient norms.
+pub(crate) fn add_weights<P: Primitive>(
+    session: &Session,
+    model: &mut Model<P>,
+    splats: &Splats,
+) -> Result<(), DeviceError> {
+    let gaussians = splats.splat_from_gaussian.len();
+    let args = AddWeightsArgs {
+        splat_from_gaussian: splats.splat_from_gaussian.read(),
+        gradients: splats.gradients.read(),
+        weights: model.gradient_norm_sums.write(),
+        gaussians: count_u32(gaussians)?,
+        record_width: splats.kind.width(),
+    };
+    session.kernels.add_weights.over(&session.stream, gaussians, &args)
 }
