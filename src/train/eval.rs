@@ -135,7 +135,7 @@ impl<B: TrainDevice> Perception<B> {
         &mut self,
         device: &mut B,
         views: &mut Views<'_>,
-        frame: &B::Frame<frame_state::Shown>,
+        frame: &B::Frame<Shown>,
         target: &B::Target,
         input: LpipsInput,
     ) -> Result<Option<f64>, TrainError> {

@@ -99,6 +99,12 @@ pub fn masked(view: &View) -> Option<Vec<u8>> {
     Some(vec![0; (view.camera.width * view.camera.height) as usize])
 }
 
+/// Draws so that surface terms at samples find what they need.
+pub fn drawn_for(rule: &SurfaceRule) -> Drawing {
+    let surface = rule.sdf != 0.0 && rule.samples > 0;
+    Drawing { pass: Pass::Train, surface, ..Drawing::DEFAULT }
+}
+
 /// Adds the gradients of a view by a rule, of whose photograph the pixels of a mask count, or all;
 /// gives the values of the terms at samples.
 pub fn add_rule<B: TrainDevice>(
@@ -110,10 +116,7 @@ pub fn add_rule<B: TrainDevice>(
 ) -> Result<SurfaceTerms, DeviceError> {
     let photo = photo(view.camera.width, view.camera.height, mask);
     let target = &device.target(0, &photo)?;
-    // Terms at samples need depths.
-    let surface = rule.sdf != 0.0 && rule.samples > 0;
-    let drawing = &Drawing { pass: Pass::Train, surface, ..Drawing::DEFAULT };
-    let terms = &rule.terms();
+    let (terms, drawing) = (&rule.terms(), &drawn_for(rule));
     let seen = Seen { view, drawing, target, terms, near };
     let [_, samples] = device.add_seen(model, &seen, gradients)?;
     Ok(samples.read()?.into())
