@@ -295,6 +295,19 @@ options! {
         #[arg(value_name = "WEIGHT")]
         scale_reg: f64 = 0.0, is rate;
 
+        /// Largest size of a Gaussian in view, relative to its distance
+        ///
+        /// The standard deviations of a Gaussian stay below N times its distance from every camera that sees it. Larger
+        /// Gaussians are haze that fits the brightness of single photographs and covers held-out views. 0 disables the limit.
+        #[arg(value_name = "N")]
+        scale_limit: f64 = 0.0, is rate, idle Idle::When {
+            is: |config| {
+                config.optimize.primitive == PrimitiveName::Triangles
+                    || config.sugar.checkpoint_path.is_some()
+            },
+            words: "with --primitive triangles, or with -c",
+        };
+
         /// With budget, decay of the SH coefficients above degree 0
         ///
         /// After each step these coefficients of the Gaussians in view are multiplied by 1 - RATE times their learning rate

@@ -164,9 +164,12 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     }
 
     /// Moves nearly transparent Gaussians at random while no view sees them, until some are useful. Gradients place
-    /// the visible ones better.
+    /// the visible ones better. The motion ends with density control, which removes those that got lost.
     fn step_extras(&self, turn: Turn) -> StepExtras {
-        let noise = self.motion.as_ref().and_then(|motion| motion.of_step(turn));
+        let motion = self.motion.as_ref();
+        let lasts =
+            std::env::var_os("SPLAT_X_ALL").is_some() || self.rounds.may_follow(turn.iteration());
+        let noise = motion.filter(|_| lasts).and_then(|motion| motion.of_step(turn));
         StepExtras { noise, ..self.extras }
     }
 
