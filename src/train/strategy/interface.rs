@@ -69,7 +69,9 @@ impl StepExtras {
             RegReach::All | RegReach::Auto => Reach::All,
         };
         let regularisers = Regularisers { opacity: options.opacity_reg, scale, reach };
-        Self { regularisers, scale_limit: options.scale_limit, ..Self::default() }
+        // Around a cut-out object nothing is lost behind haze, and larger Gaussians fit what masks hide.
+        let scale_limit = if reach == Reach::Seen { options.scale_limit } else { 0.0 };
+        Self { regularisers, scale_limit, ..Self::default() }
     }
 }
 
