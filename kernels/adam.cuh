@@ -207,6 +207,31 @@ __device__ inline float centre_rate_factor(const AdamArgs& a, const AdamRow<GEOM
     return expf(fmaxf(fminf(log_factor, LOG_MOST), -LOG_MOST));
 }
 
+// Returns the index of the Gaussian's splat in the view; UNSEEN for lanes after the last Gaussian.
+__device__ inline uint32_t splat_index_in(const AdamArgs& a, uint32_t view, uint32_t gaussian) {
+    return gaussian < a.gaussians ? a.views[view].splat_from_gaussian[gaussian] : UNSEEN;
+}
+
+// Limits the standard deviations to a share of the distance from the nearest camera that sees the Gaussian.
+__device__ inline void limit_scales(const AdamArgs& a, uint32_t gaussian,
+                                    AdamRow<GEOMETRY_WIDTH>& g) {
+    constexpr float SQUARE_MIN = 1e-30f;  // keeps the logarithm finite
+    float nearest = INFINITY;             // square of the distance
+    for (uint32_t v = 0; v < a.view_count; ++v) {
+        if (splat_index_in(a, v, gaussian) == UNSEEN) continue;
+        const float* const centre = a.views[v].camera.centre_world;
+        const float x = g.value[MEAN] - centre[0], y = g.value[MEAN + 1] - centre[1],
+                    z = g.value[MEAN + 2] - centre[2];
+        nearest = fminf(nearest, fmaxf(x * x + y * y + z * z, SQUARE_MIN));
+    }
+    const float most = logf(a.scale_limit) + 0.5f * logf(nearest);
+#pragma unroll
+    for (uint32_t k = LOG_SCALE; k < QUAT; ++k) {
+        // Keeps NaN, which is reported.
+        if (g.value[k] > most) g.value[k] = most;
+    }
+}
+
 // Gradients of a Gaussian's geometry from the views.
 struct GeometryGradient {
     ShapeGradient d_shape;
@@ -239,6 +264,7 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
         const uint32_t group = k < LOG_SCALE ? 0 : k < QUAT ? 1 : k < OPACITY_LOGIT ? 2 : 3;
         move<false>(a, g, k, group == 0 ? centre_rate : a.rates[group], d_geometry[k], health[group]);
     }
+    if (EXTENDED && a.scale_limit > 0.0f) limit_scales(a, gaussian, g);
     const bool moves_at_random = a.noise_unseen == 0 || !gradient.seen;
     if (EXTENDED && a.noise_rate != 0.0f && moves_at_random && gaussian < a.gaussians) {
         add_noise(a, gaussian, g, health[0]);

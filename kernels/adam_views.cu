@@ -27,11 +27,6 @@ __device__ inline void set_lane_value(float (&rows)[3][ADAM_BLOCK], float3 value
     rows[2][threadIdx.x] = value.z;
 }
 
-// Returns the index of the Gaussian's splat in the view; UNSEEN for lanes after the last Gaussian.
-__device__ inline uint32_t splat_index_in(const AdamArgs& a, uint32_t view, uint32_t gaussian) {
-    return gaussian < a.gaussians ? a.views[view].splat_from_gaussian[gaussian] : UNSEEN;
-}
-
 __device__ inline float3 offset_from(const ViewArgs& view, const Row<float>& mean) {
     const float* const centre = view.camera.centre_world;
     return {mean[MEAN] - centre[0], mean[MEAN + 1] - centre[1], mean[MEAN + 2] - centre[2]};

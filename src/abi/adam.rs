@@ -171,6 +171,10 @@ abi! {
         pub noise_unseen: u32,
         /// Factor of the harmonics above degree 0 of visible rows after the step: 1 minus the decay.
         pub sh_kept: f32,
+        /// Upper limit of the standard deviations relative to the distance from a camera that sees the row; 0 for none.
+        pub scale_limit: f32,
+        /// Padding.
+        pub reserved: u32,
     }
 
     /// `catch_up_all` and `catch_up_all_compact`: apply the missed steps to the SH of all lane blocks.

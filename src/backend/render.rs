@@ -285,6 +285,9 @@ pub struct AdamStep {
     /// Share by which the SH coefficients above degree 0 decay after the step, for Gaussians that a view of the step
     /// shows (decoupled weight decay, Loshchilov and Hutter 2019).
     pub sh_decay: f64,
+    /// Upper limit of the standard deviations of a Gaussian after the step, relative to its distance from the nearest
+    /// camera of the step that sees it; 0 for none.
+    pub scale_limit: f64,
 }
 
 impl AdamStep {
@@ -292,7 +295,16 @@ impl AdamStep {
     pub fn new(number: u32, rates: Rates) -> Self {
         let moments = Moments::of_step(number);
         let regularisers = Regularisers::default();
-        Self { number, moments, rates, by_size: None, regularisers, noise: None, sh_decay: 0.0 }
+        Self {
+            number,
+            moments,
+            rates,
+            by_size: None,
+            regularisers,
+            noise: None,
+            sh_decay: 0.0,
+            scale_limit: 0.0,
+        }
     }
 }
 

@@ -283,6 +283,21 @@ options! {
         #[arg(value_name = "WEIGHT")]
         scale_reg: f64 = 0.0, is rate;
 
+        /// Largest size of a Gaussian in view, relative to its distance
+        ///
+        /// The standard deviations of a Gaussian stay below N times its distance from every camera that sees it. Larger
+        /// Gaussians are haze that fits the brightness of single photographs and covers held-out views. 0 disables the limit.
+        /// It does not apply to objects that were cut out (--reg-reach all).
+        #[arg(value_name = "N")]
+        scale_limit: f64 = 0.0, is rate, idle Idle::When {
+            is: |config| {
+                config.optimize.primitive == PrimitiveName::Triangles
+                    || config.optimize.reg_reach == RegReach::All
+                    || config.sugar.checkpoint_path.is_some()
+            },
+            words: "with --primitive triangles, with --reg-reach all, or with -c",
+        };
+
         /// With budget, decay of the SH coefficients above degree 0
         ///
         /// After each step these coefficients of the Gaussians in view are multiplied by 1 - RATE times their learning rate
@@ -299,15 +314,19 @@ options! {
             words: "without --strategy budget, with --primitive triangles, with --sh-degree 0, or with -c",
         };
 
-        /// Gaussians on which --opacity-reg and --scale-reg act
+        /// Gaussians on which --opacity-reg, --scale-reg and --scale-limit act
         ///
         /// seen keeps what few views show, and suits photographs of rooms and landscapes. all also removes what no view
         /// shows, and suits objects that were cut out. auto takes all if more than a third of the photographs' pixels are
         /// masked or within 16 of 255 steps of the background's colour. The run stores the choice.
         #[arg(value_enum, value_name = "WHICH")]
         reg_reach: RegReach = RegReach::All, idle Idle::When {
-            is: |config| config.optimize.opacity_reg == 0.0 && config.optimize.scale_reg == 0.0,
-            words: "without --opacity-reg and --scale-reg",
+            is: |config| {
+                config.optimize.opacity_reg == 0.0
+                    && config.optimize.scale_reg == 0.0
+                    && config.optimize.scale_limit == 0.0
+            },
+            words: "without --opacity-reg, --scale-reg and --scale-limit",
         };
 
         /// Learn an affine colour change per photograph

@@ -557,14 +557,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let (config, iteration) = (self.setup.config, turn.iteration());
         match self.stage(iteration) {
             TrainingStage::Photometric => {
-                let StepExtras { regularisers, noise, sh_decay_rate } =
+                let StepExtras { regularisers, noise, sh_decay_rate, scale_limit } =
                     self.strategy.step_extras(turn);
                 let rates =
                     schedule::photometric_rates(&config.optimize, self.scale.extent, iteration);
                 let by_size = schedule::rate_by_size(&config.optimize, self.scale.extent);
                 let step = adam_step(&config.optimize, turn.images, 0, rates);
                 let sh_decay = (sh_decay_rate * step.rates.sh_rest).min(1.0);
-                AdamStep { by_size, regularisers, noise, sh_decay, ..step }
+                AdamStep { by_size, regularisers, noise, sh_decay, scale_limit, ..step }
             }
             TrainingStage::Coarse { schedule, extent } => {
                 schedule.step(config, extent, turn.iterations)

@@ -260,6 +260,7 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
             regularisers: Regularisers { opacity: 0.3, scale: 0.7, reach },
             noise: Some(noise),
             sh_decay: 0.25,
+            scale_limit: 0.02,
             ..AdamStep::new(1, AT_REST)
         };
         let (_, found) = stepped(device, &gaussians, &shots, &step);
@@ -272,6 +273,14 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
         }
         // Three quarters of a number are rounded once.
         assert_eq!(found.parameters.sh_rest, expected.parameters.sh_rest, "decayed harmonics");
+        let pairs = found.parameters.log_scales.iter().zip(&expected.parameters.log_scales);
+        let mut limited = 0;
+        for ((found, expected), start) in pairs.zip(&gaussians.log_scales) {
+            limited += usize::from(expected < start);
+            // Two logarithms in single precision.
+            assert!((found - expected).abs() <= 1e-5, "{found} for {expected}");
+        }
+        assert!(limited > 50, "only {limited} scales are limited");
     }
 }
 

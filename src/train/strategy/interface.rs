@@ -53,6 +53,8 @@ pub struct StepExtras {
     pub noise: Option<Noise>,
     /// Decay of the SH coefficients above degree 0 per step, relative to their learning rate.
     pub sh_decay_rate: f64,
+    /// Upper limit of the standard deviations relative to the distance from a camera; 0 for none.
+    pub scale_limit: f64,
 }
 
 impl StepExtras {
@@ -67,7 +69,9 @@ impl StepExtras {
             RegReach::All | RegReach::Auto => Reach::All,
         };
         let regularisers = Regularisers { opacity: options.opacity_reg, scale, reach };
-        Self { regularisers, noise: None, sh_decay_rate: 0.0 }
+        // Around a cut-out object nothing is lost behind haze, and larger Gaussians fit what masks hide.
+        let scale_limit = if reach == Reach::Seen { options.scale_limit } else { 0.0 };
+        Self { regularisers, scale_limit, ..Self::default() }
     }
 }
 

@@ -10,7 +10,9 @@ use super::project::parameter_gradient;
 use crate::backend::cpu::model::{Model, NotFinite};
 use crate::backend::cpu::packed::{TablePart, set_code};
 use crate::backend::cpu::primitive::{DensityField, Drawable, Ellipsoid, density_field, places};
-use crate::backend::{AdamStep, Capability, DeviceError, MotionReach, Noise, Reach, Regularisers};
+use crate::backend::{
+    AdamStep, Capability, DeviceError, MotionReach, Noise, Reach, Regularisers, unsupported,
+};
 use crate::layout::{LANES, Rate, RowForm, TABLE_PARTS};
 use crate::math::adam::{Moments, RateBySize};
 use crate::math::compact::{
@@ -18,7 +20,7 @@ use crate::math::compact::{
     held_quotient, inverse_scale, roll, rounded_scale,
 };
 use crate::math::field::GEOMETRY;
-use crate::math::linalg::{Vec3, add, scale};
+use crate::math::linalg::{Vec3, add, dot, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::relocate::{jitter, standard_normals};
 use crate::math::{Real, sigmoid, sigmoid_bwd};
@@ -37,7 +39,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
     mut d_geometry: Option<&mut [R]>,
 ) -> Result<(), DeviceError> {
     let regularises = !step.regularisers.are_off();
-    if regularises {
+    if regularises || step.scale_limit > 0.0 {
         density_field(model, Capability::Regularisers)?;
     }
     if step.noise.is_some() {
@@ -109,6 +111,9 @@ pub(crate) fn step<R: Real, P: Drawable>(
                 });
         }
     }
+    if step.scale_limit > 0.0 {
+        limit_scales(model, gradients, &splat_from_row, R::of(step.scale_limit))?;
+    }
     if let Some(noise) = &step.noise {
         add_noise(model, noise, &is_seen)?;
     }
@@ -149,6 +154,40 @@ fn regularise<R: Real>(
     d_ellipsoid[3..6].copy_from_slice(&d_log_scale);
     d_ellipsoid[GEOMETRY - 1] = d_logit;
     field.ellipsoid_bwd(&d_ellipsoid, d_row);
+}
+
+/// Limits the standard deviations to a share of the distance from the nearest camera that sees the row.
+fn limit_scales<R: Real, P: Drawable>(
+    model: &mut Model<R, P>,
+    gradients: &Gradients<R, P>,
+    splat_from_row: &[Vec<usize>],
+    limit: R,
+) -> Result<(), DeviceError> {
+    // Keeps the logarithm finite.
+    let square_min = R::of(1e-30);
+    let places = places::<P>()?;
+    let scales = P::SCHEMA.columns.iter().position(|column| column.rate == Rate::LogScales);
+    let scales = scales.ok_or(unsupported::<P>("scales"))?;
+    let means = std::mem::take(&mut model.columns[places].values);
+    let of_row = model.columns[scales].width;
+    let rows = model.columns[scales].values.par_chunks_mut(of_row);
+    rows.zip(means.par_chunks(3)).enumerate().for_each(|(row, (log_scales, mean))| {
+        let views = gradients.views.iter().zip(splat_from_row);
+        let squares = views.filter(|(_, splats)| splats[row] != UNSEEN).map(|(seen, _)| {
+            let offset = sub([mean[0], mean[1], mean[2]], seen.view.viewpoint.centre_world);
+            dot(offset, offset).max(square_min)
+        });
+        let Some(nearest) = squares.reduce(R::min) else { return };
+        let most = limit.ln() + R::of(0.5) * nearest.ln();
+        for log_scale in log_scales {
+            // Keeps NaN, which is reported.
+            if *log_scale > most {
+                *log_scale = most;
+            }
+        }
+    });
+    model.columns[places].values = means;
+    Ok(())
 }
 
 /// Perturbs the centres within the noise's reach; transparent and large Gaussians move farthest.

@@ -70,7 +70,8 @@ pub(crate) fn step<P: CudaPrimitive>(
     }
     let has_regularisers = !step.regularisers.are_off();
     require::<P>(Capability::Noise, step.noise.is_some())?;
-    require::<P>(Capability::Regularisers, has_regularisers)?;
+    let has_limit = step.scale_limit > 0.0;
+    require::<P>(Capability::Regularisers, has_regularisers || has_limit)?;
     let kernels = Rc::clone(model.kernels());
     let kernels = kernels.stored(model.storage());
     if views.len() > 1 && kernels.step_views.is_none() {
@@ -91,6 +92,7 @@ pub(crate) fn step<P: CudaPrimitive>(
     let is_extended = model.optional().filter_3d
         || views.iter().any(StepView::is_extended)
         || has_regularisers
+        || has_limit
         || step.noise.is_some()
         || surface.is_some()
         || kept.is_some();
@@ -151,6 +153,8 @@ pub(crate) fn step<P: CudaPrimitive>(
         seen_only: u32::from(step.regularisers.reach == Reach::Seen),
         noise_unseen: u32::from(step.noise.is_some_and(|noise| noise.moved == MotionReach::Unseen)),
         sh_kept: (1.0 - step.sh_decay) as f32,
+        scale_limit: step.scale_limit as f32,
+        reserved: 0,
     };
     kernel.over(&session.stream, gaussians, &args)?;
     model.momentum.stepped(travel);
