@@ -15,7 +15,7 @@ use divan::Bencher;
 use splat::backend::cpu::{Cpu, Frame, Gradients, Model, count};
 use splat::backend::{
     Device as _, Drawn, Footprint, Neighbours as _, Objective, Photo, Render as _, RenderSettings,
-    Scored, Stay, Store as _, Terms, Wants,
+    Scored, Stay, Store as _, Terms, TrainRequest,
 };
 use splat::config::{OptimizeOptions, SceneOptions};
 use splat::dataset::{Dataset, Image, ImageLoader, Residency, View};
@@ -69,7 +69,7 @@ impl Scene {
     }
 
     fn drawn(&self, model: &Model<f32>) -> Frame<f32> {
-        device().render_train(model, self.view(), &self.settings, &Wants::default()).unwrap()
+        device().render_train(model, self.view(), &self.settings, &TrainRequest::default()).unwrap()
     }
 
     fn compared(&self, model: &Model<f32>, target: &Arc<Image>) -> Frame<f32, Scored<Drawn>> {

@@ -1,17 +1,17 @@
 // blend: front-to-back compositing of the tiles, and pixel gradients back to splats.
 //
-// Forward: one block per tile, of the view or of a band of its rows, one thread per pixel. Each warp draws its own part
-// of 8x4 pixels and never waits for other warps. Each lane tests one of 32 instances against the part, and the warp
-// visits those that reach it without divergence: where a splat does not change a pixel, its opacity is 0. For the
-// backward pass the kernel stores which instances reached the part, and the pixels' state before every BLEND_CHUNK
-// instances. At the end the block lists the chunks of BLEND_CHUNK instances that its pixels reached.
+// Forward: one block per tile, of the view or of a band of its rows, one thread per pixel. Each warp draws its own warp
+// tile of 8x4 pixels and never waits for other warps. Each lane tests one of 32 instances against the warp tile, and
+// the warp visits those that reach it without divergence: where a splat does not change a pixel, its opacity is 0. For
+// the backward pass the kernel stores which instances reached the warp tile, and the pixels' state before every
+// BLEND_CHUNK instances. At the end the block lists the chunks of BLEND_CHUNK instances that its pixels reached.
 //
-// Backward: one block per listed chunk. It has fewer warps than parts; warps take parts of 8x4 pixels as they become
-// free, since the work per part differs. A warp gathers BATCH splats that reach its part and visits them twice. First,
-// each lane is a pixel and goes front to back from the stored state, with the same functions as the forward pass, and
-// stores two numbers per splat: the weight of the colour and the gradient of the exponent. Then each lane is half of a
-// splat and sums them over the pixels. Only halves are reduced across lanes. The warp adds its sums to the splats'
-// gradients (`SplatGradient`) without waiting for other warps.
+// Backward: one block per listed chunk. It has fewer warps than warp tiles; warps take warp tiles of 8x4 pixels as they
+// become free, since the work per warp tile differs. A warp gathers BATCH splats that reach its warp tile and visits
+// them twice. First, each lane is a pixel and goes front to back from the stored state, with the same functions as the
+// forward pass, and stores two numbers per splat: the weight of the colour and the gradient of the exponent. Then each
+// lane is half of a splat and sums them over the pixels. Only halves are reduced across lanes. The warp adds its sums
+// to the splats' gradients (`SplatGradient`) without waiting for other warps.
 //
 // Variants are instances of the same templates, so that an unused feature costs nothing: statistics for density
 // control, and maps beside the colours (`blend.cuh`). The footprint (`footprint.cuh`) evaluates a splat at a pixel.

@@ -32,14 +32,14 @@ struct WarpScratch : Aux::Scratch {
 
 // Returns the address of the pixel's state before instance `start`, the first of a chunk but not of its tile. Such
 // instances are at least BLEND_CHUNK apart, so addresses are unique.
-__device__ inline uint64_t state_at(uint32_t start, uint32_t part) {
-    return (uint64_t{start / BLEND_CHUNK} * PARTS + part) * WARP + threadIdx.x % WARP;
+__device__ inline uint64_t state_at(uint32_t start, uint32_t warp_tile) {
+    return (uint64_t{start / BLEND_CHUNK} * WARP_TILES + warp_tile) * WARP + threadIdx.x % WARP;
 }
 
-// Returns the first address of the hits of a tile whose instances begin at `start`: one word per part for every WARP of
-// instances. The last one of each tile may be partial, which shifts later tiles by one.
+// Returns the first address of the hits of a tile whose instances begin at `start`: one word per warp tile for every
+// WARP of instances. The last one of each tile may be partial, which shifts later tiles by one.
 __device__ inline uint64_t hits_at(uint32_t start, uint32_t tile) {
-    return (uint64_t{start / WARP} + tile) * PARTS;
+    return (uint64_t{start / WARP} + tile) * WARP_TILES;
 }
 
 // Returns the opacity of a splat at an open pixel, and updates the transmittance. A splat that takes the transmittance
@@ -54,7 +54,7 @@ __device__ inline float composite(const PixelAlpha& pixel, float& transmittance)
 
 // The forward pass: a tile's splats to its pixels, front to back.
 
-static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
+static_assert(BLEND_BLOCK == WARP_TILES * WARP, "one thread per pixel of a tile");
 
 // Number of resident blocks per multiprocessor, which hide each other's latencies. On compute capability 9.0 these are
 // half of the 64 possible warps; more would spill registers and be slower.
@@ -74,15 +74,15 @@ __device__ inline void add_scaled(float4& sum, float weight, float4 value) {
 // kernel has its own instance, since kernels that share memory by name have equal layouts.
 template <AuxOutput AUX>
 __device__ inline void list_chunks(const BlendArgs& a, uint32_t tile, uint32_t reached) {
-    __shared__ uint32_t reached_by[PARTS];
+    __shared__ uint32_t reached_by[WARP_TILES];
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (lane == 0) {
         reached_by[warp] = reached;
-        a.reached[tile * PARTS + warp] = reached;
+        a.reached[tile * WARP_TILES + warp] = reached;
     }
     __syncthreads();  // all warps are through
     if (warp != 0) return;
-    const uint32_t most = warp_max(static_cast<int>(reached_by[lane % PARTS]));
+    const uint32_t most = warp_max(static_cast<int>(reached_by[lane % WARP_TILES]));
     const uint32_t count = (most + BLEND_CHUNK - 1) / BLEND_CHUNK;
     uint32_t first = 0;
     if (lane == 0 && count > 0) first = atomicAdd(a.chunk_count, count);
@@ -99,17 +99,17 @@ __device__ inline void blend_tile(const BlendArgs& a) {
                                       typename Footprint::template Rows<WARP>>;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance;
-    __shared__ Staged rows[PARTS];
+    __shared__ Staged rows[WARP_TILES];
 
     const uint32_t warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const uint32_t tile = a.first_tile + blockIdx.x;
     Staged& own = rows[warp];
     const TileRange range = a.ranges[tile];
-    const Part part = part_of(a.size, a.tiles_wide, tile, warp);
+    const WarpTile warp_tile = warp_tile_of(a.size, a.tiles_wide, tile, warp);
     float4* const states = reinterpret_cast<float4*>(a.states);
     uint32_t* const own_hits = a.hits ? a.hits + hits_at(range.start, tile) + warp : nullptr;
 
-    float transmittance = part.inside ? 1.0f : -1.0f;
+    float transmittance = warp_tile.inside ? 1.0f : -1.0f;
     float3 color = {0.0f, 0.0f, 0.0f};
     float inverse_depth = 0.0f;
     float4 features = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -137,9 +137,9 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         [[maybe_unused]] const uint32_t splat_index = next;
         next = splat_from_instance[min(instance + WARP, range.end - 1)];
         const Footprint footprint = Footprint::load(record);
-        const bool hit = reaches_part(part, footprint) && instance < range.end;
+        const bool hit = reaches_warp_tile(warp_tile, footprint) && instance < range.end;
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
-        if (own_hits && lane == 0) own_hits[position / WARP * PARTS] = hits;
+        if (own_hits && lane == 0) own_hits[position / WARP * WARP_TILES] = hits;
         if (hit) {
             // The number of a row is not used here.
             const uint32_t number = depths ? __float_as_uint(__frcp_rn(footprint.depth())) : 0;
@@ -155,7 +155,7 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         for (uint32_t at = 0; at < count; ++at) {
             const typename Footprint::Row row = own.get(at);
             const float before = transmittance;
-            const typename Footprint::Pixel in = pixel_alpha(row, part.centre_px);
+            const typename Footprint::Pixel in = pixel_alpha(row, warp_tile.centre_px);
             const float alpha = composite(in, transmittance);
             const float weight = alpha * before;
             const float3 shade = row.color();
@@ -180,8 +180,8 @@ __device__ inline void blend_tile(const BlendArgs& a) {
         __syncwarp();  // all lanes have read them
     }
     if (!counts && a.reached) list_chunks<AUX>(a, tile, min(base, range.end) - range.start);
-    if (!part.inside) return;
-    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    if (!warp_tile.inside) return;
+    const uint64_t pixel = uint64_t{warp_tile.pixel.y} * a.size[0] + warp_tile.pixel.x;
     const float through = fabsf(transmittance);
     a.image[pixel * 3] = color.x + through * a.background[0];
     a.image[pixel * 3 + 1] = color.y + through * a.background[1];
@@ -423,7 +423,7 @@ __device__ inline float2 blend_backward_step(const PixelAlpha& pixel, float3 sha
 // First visit: the lane is a pixel. The opacities of a GROUP are computed before they are used, since they are
 // independent; a batch ends with whole groups.
 template <class Footprint, class Aux>
-__device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint32_t count, const Part& part,
+__device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint32_t count, const WarpTile& warp_tile,
                                     PixelWalk<Aux>& walk) {
     const uint32_t lane = threadIdx.x % WARP;
     for (uint32_t first = 0; first < count; first += GROUP) {
@@ -434,7 +434,7 @@ __device__ inline void accumulate_pixels(WarpScratch<Footprint, Aux>& own, uint3
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; ++i) {
             const typename Footprint::Row row = own.rows.get(first + i);
-            alphas[i] = pixel_alpha(row, part.centre_px);
+            alphas[i] = pixel_alpha(row, warp_tile.centre_px);
             shades[i] = row.color();
             values[i] = in_pixel(own.value(first + i), alphas[i]);
         }
@@ -458,7 +458,7 @@ struct Sums {
     Aux aux;
 };
 
-// Half of a lane's splat: two of the part's four rows.
+// Half of a lane's splat: two of the warp tile's four rows.
 template <class Stats, class Footprint, class Aux>
 __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Footprint, Aux>& own,
                                                            uint32_t k, uint32_t half,
@@ -468,8 +468,8 @@ __device__ inline Sums<Footprint, Stats, Aux> half_of_sums(const WarpScratch<Foo
     for (uint32_t i = 0; i < 2; ++i) {
         typename Footprint::Line line(from, 2 * half + i);
 #pragma unroll
-        for (uint32_t x = 0; x < PART_WIDTH; ++x) {
-            const uint32_t pixel = (2 * half + i) * PART_WIDTH + x;
+        for (uint32_t x = 0; x < WARP_TILE_WIDTH; ++x) {
+            const uint32_t pixel = (2 * half + i) * WARP_TILE_WIDTH + x;
             const typename Footprint::Note note = own.notes[k].get(pixel);
             const float weight = weight_of(note);
             const float4 d = own.d_color[pixel];
@@ -494,11 +494,11 @@ __device__ inline float3 color_bwd(float3 color, float3 d_color) {
 // Second visit: the lane is half of a splat.
 template <class Stats, class Footprint, class Aux>
 __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<Footprint, Aux>& own,
-                                         uint32_t count, const Part& part) {
+                                         uint32_t count, const WarpTile& warp_tile) {
     const uint32_t lane = threadIdx.x % WARP;
     const uint32_t k = lane % BATCH;
     const typename Footprint::Shape shape = own.rows.shape(k);
-    Sums<Footprint, Stats, Aux> m = half_of_sums<Stats>(own, k, lane / BATCH, {shape, part});
+    Sums<Footprint, Stats, Aux> m = half_of_sums<Stats>(own, k, lane / BATCH, {shape, warp_tile});
     m.moments.add_halves();
     for (float* sum : {&m.color.x, &m.color.y, &m.color.z}) *sum = both_halves(*sum);
     m.stats.add_halves();
@@ -520,13 +520,13 @@ __device__ inline void accumulate_splats(const BlendArgs& a, const WarpScratch<F
     }
 }
 
-// Processes one chunk of a tile's list in one part of the tile, by one warp.
+// Processes one chunk of a tile's list in one warp tile, by one warp.
 template <class Stats, class Footprint, class Aux>
-__device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint, Aux>& own,
-                                      uint32_t tile, uint32_t chunk, uint32_t part_in_tile) {
+__device__ inline void blend_warp_tile_bwd(const BlendArgs& a, WarpScratch<Footprint, Aux>& own,
+                                           uint32_t tile, uint32_t chunk, uint32_t warp_tile_index) {
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
     const uint32_t lane = threadIdx.x % WARP;
-    const uint32_t reached = a.reached[tile * PARTS + part_in_tile];
+    const uint32_t reached = a.reached[tile * WARP_TILES + warp_tile_index];
     if (reached <= chunk * BLEND_CHUNK) return;
     const uint32_t end = min(reached - chunk * BLEND_CHUNK, BLEND_CHUNK);
     const uint32_t of_tile = a.ranges[tile].start;
@@ -535,16 +535,16 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint,
     uint32_t hits_of_round = 0;
     if (lane * WARP < end) {
         const uint32_t round = chunk * (BLEND_CHUNK / WARP) + lane;
-        hits_of_round = a.hits[hits_at(of_tile, tile) + uint64_t{round} * PARTS + part_in_tile];
+        hits_of_round = a.hits[hits_at(of_tile, tile) + uint64_t{round} * WARP_TILES + warp_tile_index];
     }
     const uint32_t* __restrict__ splat_from_instance = a.splat_from_instance + start;
-    const Part part = part_of(a.size, a.tiles_wide, tile, part_in_tile);
+    const WarpTile warp_tile = warp_tile_of(a.size, a.tiles_wide, tile, warp_tile_index);
 
     PixelWalk<Aux> walk = {};
     walk.transmittance = -1.0f;
-    if (part.inside) {
-        const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
-        const uint64_t at = state_at(start, part_in_tile);
+    if (warp_tile.inside) {
+        const uint64_t pixel = uint64_t{warp_tile.pixel.y} * a.size[0] + warp_tile.pixel.x;
+        const uint64_t at = state_at(start, warp_tile_index);
         const float* const d = a.d_image + pixel * 3;
         const float* const c = a.image + pixel * 3;
         float4 state = {0.0f, 0.0f, 0.0f, 1.0f};
@@ -584,9 +584,9 @@ __device__ inline void blend_part_bwd(const BlendArgs& a, WarpScratch<Footprint,
                 own.put_unseen(lane);
             }
             __syncwarp();  // the rows are there
-            accumulate_pixels(own, count, part, walk);
+            accumulate_pixels(own, count, warp_tile, walk);
             __syncwarp();  // the notes are there
-            accumulate_splats<Stats>(a, own, count, part);
+            accumulate_splats<Stats>(a, own, count, warp_tile);
             taken += count;
         }
         // Move the rest to the front of the queue.
@@ -604,14 +604,14 @@ __device__ inline void blend_chunk_bwd(const BlendArgs& a) {
     __shared__ uint32_t taken;
     if (blockIdx.x >= *a.chunk_count) return;
     if (threadIdx.x == 0) taken = 0;
-    __syncthreads();  // no part is taken yet
+    __syncthreads();  // no warp tile is taken yet
     while (true) {
-        uint32_t part = 0;
-        if (threadIdx.x % WARP == 0) part = atomicAdd(&taken, 1);
-        part = __shfl_sync(FULL_WARP, part, 0);
-        if (part >= PARTS) return;
-        // Read again for every part, since holding them would take registers.
+        uint32_t warp_tile = 0;
+        if (threadIdx.x % WARP == 0) warp_tile = atomicAdd(&taken, 1);
+        warp_tile = __shfl_sync(FULL_WARP, warp_tile, 0);
+        if (warp_tile >= WARP_TILES) return;
+        // Read again for every warp tile, since holding them would take registers.
         const uint2 chunk = reinterpret_cast<const uint2*>(a.chunks)[blockIdx.x];
-        blend_part_bwd<Stats>(a, scratch[threadIdx.x / WARP], chunk.x, chunk.y, part);
+        blend_warp_tile_bwd<Stats>(a, scratch[threadIdx.x / WARP], chunk.x, chunk.y, warp_tile);
     }
 }

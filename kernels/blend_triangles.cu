@@ -1,6 +1,6 @@
 // blend, of triangles: a tile's triangles to its pixels, front to back, and pixel gradients back to triangles. A
 // pixel is the mean of N x N samples, which live in the registers of its lane: no map has more than a value a pixel,
-// however many samples it is the mean of. A warp draws a part of a tile, as in `blend.cu`.
+// however many samples it is the mean of. A warp draws a warp tile, as in `blend.cu`.
 // The backward pass goes front to back once with one sample a pixel, whose colour is in the image; with more it goes
 // twice: first for the colours of the samples, then for the gradients. `blend_pixels_bwd` is the
 // former. Each time and in the forward pass the same function decides about a triangle and a sample.
@@ -11,15 +11,15 @@
 
 // Evaluation of a triangle at the samples of a pixel, common to all passes of `blend_triangles.cu`.
 
-// A warp's part and list.
-struct PartLists {
-    Part part;
+// A warp tile and its list.
+struct WarpTileLists {
+    WarpTile warp_tile;
     TileRange range;
 };
 
-__device__ inline PartLists part_lists(const BlendArgs& a) {
+__device__ inline WarpTileLists warp_tile_lists(const BlendArgs& a) {
     const uint32_t tile = a.first_tile + blockIdx.x;
-    return {part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP), a.ranges[tile]};
+    return {warp_tile_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP), a.ranges[tile]};
 }
 
 // Samples of a pixel and their transmittances.
@@ -139,10 +139,10 @@ struct PixelGradient {
 };
 
 // Gradient times colour and inverse depth of a triangle at a sample: a linear function of the sample's position.
-struct Worth {
+struct LightGradient {
     float here, along_x, along_y;
 
-    __device__ Worth(const TriangleRow& row, const InPixel& in, const PixelGradient& d) {
+    __device__ LightGradient(const TriangleRow& row, const InPixel& in, const PixelGradient& d) {
         along_x = fmaf(d.d_inverse_depth, row.inverse_depth(1), dot(row.color(1), d.d_color));
         along_y = fmaf(d.d_inverse_depth, row.inverse_depth(2), dot(row.color(2), d.d_color));
         here = fmaf(d.d_inverse_depth, row.inverse_depth(0), dot(row.color(0), d.d_color)) +
@@ -189,17 +189,17 @@ __device__ inline void raise_face_weight(const BlendArgs& a, uint32_t face, floa
     if (*at < __float_as_int(most)) atomicMax(at, __float_as_int(most));
 }
 
-// The backward pass of `blend` for triangles with one sample per pixel. In a mesh a triangle covers few of a part's
-// pixels, so a warp whose lanes are the pixels of one triangle would mostly idle. Instead the warp takes BATCH
-// triangles that may reach its part and visits them three times. First, each lane is half of a triangle and finds the
-// pixels inside, with the opacity and the light there. Then each lane is a pixel, visits the triangles that contain it
-// front to back, and stores the weight of the colour and the gradient of the opacity. Finally, each lane is half of a
-// triangle again and sums over its pixels. Only halves are reduced across lanes.
+// The backward pass of `blend` for triangles with one sample per pixel. In a mesh a triangle covers few of a warp
+// tile's pixels, so a warp whose lanes are the pixels of one triangle would mostly idle. Instead the warp takes BATCH
+// triangles that may reach its warp tile and visits them three times. First, each lane is half of a triangle and finds
+// the pixels inside, with the opacity and the light there. Then each lane is a pixel, visits the triangles that contain
+// it front to back, and stores the weight of the colour and the gradient of the opacity. Finally, each lane is half of
+// a triangle again and sums over its pixels. Only halves are reduced across lanes.
 
 static_assert(WARP == 2 * BATCH, "half of a triangle a lane");
 
 // Rows of pixels that a lane has of its triangle, and the number of pixels.
-constexpr uint32_t HALF_HEIGHT = PART_HEIGHT / 2, HALF_PIXELS = WARP / 2;
+constexpr uint32_t HALF_HEIGHT = WARP_TILE_HEIGHT / 2, HALF_PIXELS = WARP / 2;
 
 // Shared data of a warp.
 struct TriangleBatch {
@@ -217,7 +217,7 @@ struct TriangleWalk {
     bool is_open;
 };
 
-// A lane's half of a triangle, in the pixels of its part.
+// A lane's half of a triangle, in the pixels of its warp tile.
 struct TriangleHalf {
     TriangleRow row;
     uint32_t number;  // index of the triangle in the batch
@@ -226,8 +226,8 @@ struct TriangleHalf {
     uint32_t inside;  // one bit per pixel whose centre is inside
 
     __device__ InPixel in(uint32_t pixel) const {
-        return in_pixel(row, {first_px.x + static_cast<float>(pixel % PART_WIDTH),
-                              first_px.y + static_cast<float>(pixel / PART_WIDTH)});
+        return in_pixel(row, {first_px.x + static_cast<float>(pixel % WARP_TILE_WIDTH),
+                              first_px.y + static_cast<float>(pixel / WARP_TILE_WIDTH)});
     }
 
     __device__ InSample sample(const InPixel& in, float exponent) const {
@@ -264,8 +264,8 @@ __device__ inline void find_pixels(TriangleBatch& own, const TriangleHalf& half,
         const InPixel in = half.in(pixel);
         const InSample at = half.sample(in, exponent);
         const float4 d = own.d_pixels[half.first_pixel + pixel];
-        const Worth worth(half.row, in, {{d.x, d.y, d.z}, d.w});
-        own.notes[half.number][half.first_pixel + pixel] = {at.is_seen ? at.alpha : 0.0f, worth.here};
+        const LightGradient d_light(half.row, in, {{d.x, d.y, d.z}, d.w});
+        own.notes[half.number][half.first_pixel + pixel] = {at.is_seen ? at.alpha : 0.0f, d_light.here};
     }
 }
 
@@ -274,13 +274,13 @@ __device__ inline void walk_triangles(TriangleBatch& own, uint32_t triangles, Tr
     const uint32_t lane = threadIdx.x % WARP;
     for (; triangles != 0; triangles &= triangles - 1) {
         float2& note = own.notes[__ffs(static_cast<int>(triangles)) - 1][lane];
-        const float alpha = walk.is_open ? note.x : 0.0f, worth = note.y;
+        const float alpha = walk.is_open ? note.x : 0.0f, d_light = note.y;
         const float before = walk.transmittance, weight = alpha * before;
         walk.transmittance = fmaf(-alpha, before, before);
         // The triangle that finishes a pixel counts.
         walk.is_open = walk.is_open && walk.transmittance >= TRANSMITTANCE_MIN;
-        walk.behind = fmaf(-weight, worth, walk.behind);
-        const float d_alpha = fmaf(before, worth, -walk.behind * fast_reciprocal(1.0f - alpha));
+        walk.behind = fmaf(-weight, d_light, walk.behind);
+        const float d_alpha = fmaf(before, d_light, -walk.behind * fast_reciprocal(1.0f - alpha));
         note = {weight, weight > 0.0f ? d_alpha : 0.0f};
     }
 }
@@ -325,7 +325,7 @@ __device__ inline float sum_pixels(const TriangleBatch& own, const TriangleHalf&
 }
 
 // Performs all three visits of at most BATCH triangles, from index `taken` of the queue on.
-__device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, const Part& part,
+__device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, const WarpTile& warp_tile,
                                        uint32_t taken, uint32_t count, TriangleWalk& walk) {
     const uint32_t lane = threadIdx.x % WARP, k = lane % BATCH, which = lane / BATCH;
     const bool is_there = k < count;
@@ -336,7 +336,7 @@ __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, c
 #pragma unroll
     for (uint32_t quad = 0; quad < 6; ++quad) half.row.quads[quad] = record[quad];
     half.row.quads[0].z = fast_log2(half.row.quads[0].z);
-    half.first_px = {part.low_px.x, part.low_px.y + static_cast<float>(which * HALF_HEIGHT)};
+    half.first_px = {warp_tile.low_px.x, warp_tile.low_px.y + static_cast<float>(which * HALF_HEIGHT)};
     half.first_pixel = which * HALF_PIXELS;
     half.number = k;
     half.find_inside();
@@ -369,10 +369,10 @@ __device__ inline void visit_triangles(const BlendArgs& a, TriangleBatch& own, c
 }
 
 // Returns the lane's pixel in front of the first triangle, and its gradient.
-__device__ inline TriangleWalk begin_walk(const BlendArgs& a, const Part& part, float4& d_pixel) {
+__device__ inline TriangleWalk begin_walk(const BlendArgs& a, const WarpTile& warp_tile, float4& d_pixel) {
     d_pixel = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (!part.inside) return {1.0f, 0.0f, false};
-    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    if (!warp_tile.inside) return {1.0f, 0.0f, false};
+    const uint64_t pixel = uint64_t{warp_tile.pixel.y} * a.size[0] + warp_tile.pixel.x;
     const float* const d = a.d_image + pixel * 3;
     const float* const c = a.image + pixel * 3;
     // The light of the whole pixel is its colour in the image.
@@ -385,21 +385,21 @@ __device__ inline TriangleWalk begin_walk(const BlendArgs& a, const Part& part, 
     return {1.0f, light, true};
 }
 
-// Processes a part of a tile, by one warp.
+// Processes a warp tile, by one warp.
 __device__ inline void blend_pixels_bwd(const BlendArgs& a) {
-    __shared__ TriangleBatch batches[PARTS];
+    __shared__ TriangleBatch batches[WARP_TILES];
     const uint32_t lane = threadIdx.x % WARP;
     TriangleBatch& own = batches[threadIdx.x / WARP];
-    const auto [part, range] = part_lists(a);
+    const auto [warp_tile, range] = warp_tile_lists(a);
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
-    TriangleWalk walk = begin_walk(a, part, own.d_pixels[lane]);
+    TriangleWalk walk = begin_walk(a, warp_tile, own.d_pixels[lane]);
     uint32_t queued = 0;
     for (uint32_t base = range.start;
          base < range.end && __any_sync(FULL_WARP, walk.is_open); base += WARP) {
         const uint32_t instance = base + lane;
         const uint32_t splat_index = a.splat_from_instance[min(instance, range.end - 1)];
         const float4* const record = splats + uint64_t{splat_index} * TriangleFootprint::QUADS;
-        const bool hit = instance < range.end && reaches_part(part, Samples<1>::REACH, record);
+        const bool hit = instance < range.end && reaches_warp_tile(warp_tile, Samples<1>::REACH, record);
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (hit) own.queue[queued + __popc(hits & lanes_below())] = splat_index;
         queued += __popc(hits);
@@ -408,7 +408,7 @@ __device__ inline void blend_pixels_bwd(const BlendArgs& a) {
         uint32_t taken = 0;
         while (queued - taken >= BATCH || (at_end && queued > taken)) {
             const uint32_t count = min(queued - taken, BATCH);
-            visit_triangles(a, own, part, taken, count, walk);
+            visit_triangles(a, own, warp_tile, taken, count, walk);
             taken += count;
         }
         // Move the rest to the front of the queue.
@@ -420,7 +420,7 @@ __device__ inline void blend_pixels_bwd(const BlendArgs& a) {
     }
 }
 
-static_assert(BLEND_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
+static_assert(BLEND_BLOCK == WARP_TILES * WARP, "one thread per pixel of a tile");
 
 // Triangles staged by a warp.
 struct Staged {
@@ -428,10 +428,10 @@ struct Staged {
     uint32_t splat_indices[WARP];
 };
 
-// Calls `visit(at)` on all lanes for each triangle of the part, front to back, while `goes_on` is true for some lane.
-// `at` is the index of the staged triangle. `prepare(at)` runs on one lane after it has staged a triangle.
+// Calls `visit(at)` on all lanes for each triangle of the warp tile, front to back, while `goes_on` is true for some
+// lane. `at` is the index of the staged triangle. `prepare(at)` runs on one lane after it has staged a triangle.
 template <uint32_t N, class GoesOn, class Prepare, class Visit>
-__device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& lists, Staged& own,
+__device__ inline void for_each_triangle(const BlendArgs& a, const WarpTileLists& lists, Staged& own,
                                          GoesOn goes_on, Prepare prepare, Visit visit) {
     const uint32_t lane = threadIdx.x % WARP;
     const float4* __restrict__ splats = reinterpret_cast<const float4*>(a.splats);
@@ -442,7 +442,7 @@ __device__ inline void for_each_triangle(const BlendArgs& a, const PartLists& li
         const uint32_t splat_index = a.splat_from_instance[min(instance, range.end - 1)];
         const float4* const record = splats + uint64_t{splat_index} * TriangleFootprint::QUADS;
         const bool hit =
-            instance < range.end && reaches_part(lists.part, Samples<N>::REACH, record);
+            instance < range.end && reaches_warp_tile(lists.warp_tile, Samples<N>::REACH, record);
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (hit) {
             const uint32_t at = __popc(hits & lanes_below());
@@ -468,18 +468,18 @@ __device__ inline void raise_weight(const BlendArgs& a, uint32_t face, float wei
 
 template <uint32_t N>
 __device__ inline void blend_fwd(const BlendArgs& a) {
-    __shared__ Staged staged[PARTS];
+    __shared__ Staged staged[WARP_TILES];
     Staged& own = staged[threadIdx.x / WARP];
-    const PartLists lists = part_lists(a);
-    const Part& part = lists.part;
-    Samples<N> samples(part.inside);
+    const WarpTileLists lists = warp_tile_lists(a);
+    const WarpTile& warp_tile = lists.warp_tile;
+    Samples<N> samples(warp_tile.inside);
     float3 color = {0.0f, 0.0f, 0.0f};
     float inverse_depth = 0.0f;
     for_each_triangle<N>(
         a, lists, own, [&] { return samples.open != 0; }, [](uint32_t) {},
         [&](uint32_t at) {
             const TriangleRow& row = own.rows[at];
-            const InPixel in = in_pixel(row, part.centre_px);
+            const InPixel in = in_pixel(row, warp_tile.centre_px);
             float weight = 0.0f, along_x = 0.0f, along_y = 0.0f;
             if (samples.open != 0 && may_be_inside<N>(row, in)) {
 #pragma unroll
@@ -506,12 +506,12 @@ __device__ inline void blend_fwd(const BlendArgs& a) {
                                  along_y * row.inverse_depth(2);
             }
         });
-    if (!part.inside) return;
+    if (!warp_tile.inside) return;
     constexpr float SHARE = 1.0f / Samples<N>::COUNT;
     float through = 0.0f;
 #pragma unroll
     for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) through += samples.transmittance[s];
-    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    const uint64_t pixel = uint64_t{warp_tile.pixel.y} * a.size[0] + warp_tile.pixel.x;
     a.image[pixel * 3] = SHARE * (color.x + through * a.background[0]);
     a.image[pixel * 3 + 1] = SHARE * (color.y + through * a.background[1]);
     a.image[pixel * 3 + 2] = SHARE * (color.z + through * a.background[2]);
@@ -559,7 +559,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
                                    const PixelGradient& d, const FallOff fall_off,
                                    float exponent, Samples<N>& samples, float (&behind)[N * N],
                                    float (&values)[D_VALUES]) {
-    const Worth worth(row, in, d);
+    const LightGradient d_light(row, in, d);
     float weight = 0.0f, along_x = 0.0f, along_y = 0.0f, most = 0.0f;
     float shares[3] = {}, shares_x[3] = {}, shares_y[3] = {}, d_log_opacity = 0.0f;
 #pragma unroll
@@ -574,7 +574,7 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
             if (!at.is_seen || !samples.is_open(s)) continue;
             const float before = samples.transmittance[s];
             const float w = pass(samples, s, at.alpha);
-            const float shade = worth.at(offset);
+            const float shade = d_light.at(offset);
             behind[s] = fmaf(-w, shade, behind[s]);
             // One reciprocal for two divisions.
             const float opening = 1.0f - at.alpha;
@@ -624,23 +624,23 @@ __device__ inline float add_samples(const TriangleRow& row, const InPixel& in,
 
 // Finds the light of each sample by blending again, since the image holds their mean.
 template <uint32_t N>
-__device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lists, Staged& own,
+__device__ inline void light_of_samples(const BlendArgs& a, const WarpTileLists& lists, Staged& own,
                                         const PixelGradient& d, float (&light)[N * N]) {
-    const Part& part = lists.part;
-    Samples<N> samples(part.inside);
+    const WarpTile& warp_tile = lists.warp_tile;
+    Samples<N> samples(warp_tile.inside);
     for_each_triangle<N>(
         a, lists, own, [&] { return samples.open != 0; }, [](uint32_t) {},
         [&](uint32_t at) {
             const TriangleRow& row = own.rows[at];
-            const InPixel in = in_pixel(row, part.centre_px);
+            const InPixel in = in_pixel(row, warp_tile.centre_px);
             if (samples.open == 0 || !may_be_inside<N>(row, in)) return;
-            const Worth worth(row, in, d);
+            const LightGradient d_light(row, in, d);
 #pragma unroll
             for (uint32_t s = 0; s < Samples<N>::COUNT; ++s) {
                 const float2 offset = Samples<N>::offset(s);
                 const InSample hit = in_sample(row, in, offset, a.window_exponent);
                 if (!hit.is_seen || !samples.is_open(s)) continue;
-                light[s] = fmaf(pass(samples, s, hit.alpha), worth.at(offset), light[s]);
+                light[s] = fmaf(pass(samples, s, hit.alpha), d_light.at(offset), light[s]);
             }
         });
     const float of_background =
@@ -654,17 +654,17 @@ __device__ inline void light_of_samples(const BlendArgs& a, const PartLists& lis
 template <uint32_t N>
 __device__ inline void blend_bwd(const BlendArgs& a) {
     static_assert(N > 1, "one sample a pixel goes once: blend_pixels_bwd");
-    __shared__ Staged staged[PARTS];
-    __shared__ FallOff fall_offs[PARTS][WARP];
-    __shared__ float4 sums[PARTS][SUMMED_LANES * SUMS_STRIDE / 4];
+    __shared__ Staged staged[WARP_TILES];
+    __shared__ FallOff fall_offs[WARP_TILES][WARP];
+    __shared__ float4 sums[WARP_TILES][SUMMED_LANES * SUMS_STRIDE / 4];
     const uint32_t warp = threadIdx.x / WARP;
     Staged& own = staged[warp];
-    const PartLists lists = part_lists(a);
-    const Part& part = lists.part;
+    const WarpTileLists lists = warp_tile_lists(a);
+    const WarpTile& warp_tile = lists.warp_tile;
     constexpr float SHARE = 1.0f / Samples<N>::COUNT;
     PixelGradient d = {};
-    if (part.inside) {
-        const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    if (warp_tile.inside) {
+        const uint64_t pixel = uint64_t{warp_tile.pixel.y} * a.size[0] + warp_tile.pixel.x;
         d.d_color = {SHARE * a.d_image[pixel * 3], SHARE * a.d_image[pixel * 3 + 1],
                      SHARE * a.d_image[pixel * 3 + 2]};
         if (a.d_inverse_depths != nullptr) d.d_inverse_depth = SHARE * a.d_inverse_depths[pixel];
@@ -672,13 +672,13 @@ __device__ inline void blend_bwd(const BlendArgs& a) {
     // Light of all triangles of a sample at first, then of those behind the current one.
     float behind[N * N] = {};
     light_of_samples<N>(a, lists, own, d, behind);
-    Samples<N> samples(part.inside);
+    Samples<N> samples(warp_tile.inside);
     for_each_triangle<N>(
         a, lists, own, [&] { return samples.open != 0; },
         [&](uint32_t at) { fall_offs[warp][at].prepare(a, own.rows[at]); },
         [&](uint32_t at) {
             const TriangleRow& row = own.rows[at];
-            const InPixel in = in_pixel(row, part.centre_px);
+            const InPixel in = in_pixel(row, warp_tile.centre_px);
             const bool concerned = samples.open != 0 && may_be_inside<N>(row, in);
             float values[D_VALUES] = {}, most = 0.0f;
             if (concerned) {

@@ -99,7 +99,7 @@ fn build(nvcc: &Nvcc) -> Result<(), String> {
     jobs.sort_by_key(|job| job.name != LIBRARY);
     run_all(&jobs)?;
     for job in &jobs {
-        job.warn_of_spills()?;
+        job.warn_about_spills()?;
     }
 
     let out = &folders.out;
@@ -318,7 +318,7 @@ impl Job {
         Ok(())
     }
 
-    fn warn_of_spills(&self) -> Result<(), String> {
+    fn warn_about_spills(&self) -> Result<(), String> {
         if self.name == LIBRARY {
             return Ok(());
         }

@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
     mark_selected(const __grid_constant__ SelectedArgs a) {
     const uint32_t* __restrict__ rows = a.rows;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < a.births) a.flags[rows[i]] = 1;
+    if (i < a.new_gaussians) a.flags[rows[i]] = 1;
 }
 
 __device__ inline void set_triple(float* geometry, uint32_t row, uint32_t first, float3 value) {
@@ -331,14 +331,14 @@ extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
 
 // Multiplies opacities, bounded below by the floor; keeps those that were below it.
 extern "C" __global__ void __launch_bounds__(DENSIFY_BLOCK)
-    fade_opacity(const __grid_constant__ FadeArgs a) {
+    decay_opacity(const __grid_constant__ DecayArgs a) {
     const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.n) return;
     const uint64_t at = lane_block(row, GEOMETRY_WIDTH) + component(OPACITY_LOGIT);
     const float before = a.geometry[at];
     const float opacity = 1.0f / (1.0f + exact_exp(-before));
-    const float faded = fmaxf(a.factor * opacity, a.floor);
-    a.geometry[at] = fminf(before, logf(faded / (1.0f - faded)));
+    const float decayed = fmaxf(a.factor * opacity, a.floor);
+    a.geometry[at] = fminf(before, logf(decayed / (1.0f - decayed)));
 }
 
 extern "C" __global__ void __launch_bounds__(DIGITS_BLOCK)

@@ -3,15 +3,15 @@
 //                   colour, and in gradients also that of the depth
 //   HAS_MEETINGS    true if the depth differs from pixel to pixel
 //   load(record)    data for visibility tests, and depth() along the view axis
-//   reaches_part    true if pixels of a part may see the primitive
+//   reaches_warp_tile  true if pixels of a warp tile may see the primitive
 //   row_of          all data that pixels need, and a number, as a Row; Rows<N> are staged for a warp
 //   unseen_row      a Row that changes no pixel
 //   pixel_alpha     the opacity of a row at a pixel, as a Pixel; equal in both passes
 //   note_of         data of a pair that the first backward visit stores for the second, as a Note; weight_of it
-//   Notes           notes of a row for the pixels of a part, staged for a warp
+//   Notes           notes of a row for the pixels of a warp tile, staged for a warp
 //   in_pixel        value of a map at a pixel, from the value at the row's centre
 //   Shape           data of a row for its moments, and its number()
-//   Offsets         offsets of a part's pixels from the row
+//   Offsets         offsets of a warp tile's pixels from the row
 //   Line, Moments   sums over a line of pixels, and over all, of the gradients of the exponent
 //     meet_at                     intersection of the row at a pixel of the line; its share() and inverse_share()
 //                                 are the depth there relative to that of the centre, and the inverse
@@ -91,8 +91,8 @@ __device__ inline EllipseNote note_of(const PixelAlpha&, float weight, float e) 
 
 __device__ inline float weight_of(const EllipseNote& note) { return note.weight; }
 
-// Notes of an ellipse for a part's pixels. One element of padding, so that the lanes of the second visit use different
-// banks.
+// Notes of an ellipse for a warp tile's pixels. One element of padding, so that the lanes of the second visit use
+// different banks.
 struct EllipseNotes {
     EllipseNote of_pixel[WARP + 1];
 
@@ -127,19 +127,19 @@ struct EllipseRows {
     __device__ EllipseShape shape(uint32_t at) const { return {shapes[at], scales[at]}; }
 };
 
-// Offset of a part's first pixel from the centre, and twice xx, xy, and twice yy of the exponent per px^2.
+// Offset of a warp tile's first pixel from the centre, and twice xx, xy, and twice yy of the exponent per px^2.
 struct EllipseOffsets {
     float2 offset_px;
     float3 slopes;
 
-    __device__ EllipseOffsets(const EllipseShape& s, const Part& part)
-        : offset_px{part.low_px.x - s.shape.x, part.low_px.y - s.shape.y},
+    __device__ EllipseOffsets(const EllipseShape& s, const WarpTile& warp_tile)
+        : offset_px{warp_tile.low_px.x - s.shape.x, warp_tile.low_px.y - s.shape.y},
           slopes{2.0f * s.shape.z, s.shape.w, 2.0f * s.scale.x} {}
 };
 
-// Sums over a line of a part's pixels.
+// Sums over a line of a warp tile's pixels.
 struct EllipseLine {
-    float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f;  // of e, e x, e x^2 with x from the part's corner
+    float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f;  // of e, e x, e x^2 with x from the warp tile's corner
     float start_x, start_y;                 // the exponent's slopes at the line's first pixel
 
     __device__ EllipseLine(const EllipseOffsets& o, uint32_t line) {
@@ -225,15 +225,15 @@ struct EllipseFootprint {
     __device__ float depth() const { return form.w; }
 };
 
-// True if the splat reaches its least exponent at some point between the pixel centres of a part.
+// True if the splat reaches its least exponent at some point between the pixel centres of a warp tile.
 //
 // The exponent is concave: if the centre is outside, its maximum is on one of the two edges that face the centre (Radl
 // et al. 2024). If a coordinate of the centre is inside, the line through the centre also has points in the rectangle,
 // and may be tested like an edge.
-__device__ inline bool reaches_part(const Part& part, const EllipseFootprint& splat) {
+__device__ inline bool reaches_warp_tile(const WarpTile& warp_tile, const EllipseFootprint& splat) {
     const float4 place = splat.place, form = splat.form;
-    const float2 low = {part.low_px.x - place.x, part.low_px.y - place.y};
-    const float2 high = {part.high_px.x - place.x, part.high_px.y - place.y};
+    const float2 low = {warp_tile.low_px.x - place.x, warp_tile.low_px.y - place.y};
+    const float2 high = {warp_tile.high_px.x - place.x, warp_tile.high_px.y - place.y};
     const float x = fminf(fmaxf(0.0f, low.x), high.x);
     const float y = fminf(fmaxf(0.0f, low.y), high.y);
     const float by_x = peak_on_edge(form.x, form.y, form.z, x, low.y, high.y);

@@ -117,9 +117,9 @@ __device__ inline void call(const MarkBricksArgs& a, float3 nodes) {
 
 extern "C" __global__ void __launch_bounds__(FUSE_BLOCK)
     mark_bricks(const __grid_constant__ MarkBricksArgs a) {
-    const uint32_t look = blockIdx.x * blockDim.x + threadIdx.x;
-    if (look >= a.count) return;
-    const uint32_t x = look % a.columns * a.stride, y = look / a.columns * a.stride;
+    const uint32_t number = blockIdx.x * blockDim.x + threadIdx.x;
+    if (number >= a.count) return;
+    const uint32_t x = number % a.columns * a.stride, y = number / a.columns * a.stride;
     const float depth = counted_depth(a.depths, a.mask, uint64_t{y} * a.view.size[0] + x);
     if (depth <= 0.0f) return;
     const float3 ray = ray_of(a.view.focal_px, a.view.centre_px, x, y);

@@ -149,7 +149,7 @@ __device__ inline void search(const NearestArgs& a) {
     const bool searches = is_finite(centre);
     Nearest<MOST> nearest(searches ? FARTHER : 0);
 
-    const auto look_at = [&](uint32_t leaf) {
+    const auto search_box = [&](uint32_t leaf) {
         shown[lane] = placed[uint64_t{leaf} * WARP + lane];
         __syncwarp();
 #pragma unroll 2
@@ -165,7 +165,7 @@ __device__ inline void search(const NearestArgs& a) {
 
     const Box all = Box::load(boxes, own_leaf);
     if (all.least_row != NO_ROW) {
-        look_at(own_leaf);
+        search_box(own_leaf);
         uint64_t bound = warp_greatest(nearest.last());
         uint32_t level = a.levels - 1, group = 0;
         const auto enter = [&] {
@@ -196,7 +196,7 @@ __device__ inline void search(const NearestArgs& a) {
             const bool wanted = least_candidate(there, centre, centre) < nearest.last();
             if (!__any_sync(FULL_WARP, wanted)) continue;
             if (level == 0) {
-                look_at(box);
+                search_box(box);
                 bound = warp_greatest(nearest.last());
             } else {
                 --level;

@@ -62,7 +62,7 @@ impl Nvcc {
     }
 
     fn at(path: &Path) -> Result<Self, String> {
-        let ask = |flag: &str| -> Result<String, String> {
+        let query = |flag: &str| -> Result<String, String> {
             let output =
                 Command::new(path).arg(flag).output().map_err(|error| error.to_string())?;
             if !output.status.success() {
@@ -73,7 +73,7 @@ impl Nvcc {
             }
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         };
-        let text = ask("--version")?;
+        let text = query("--version")?;
         let version = text
             .split_whitespace()
             .find_map(|word| word.strip_prefix('V').filter(|rest| rest.contains('.')))
@@ -87,7 +87,7 @@ impl Nvcc {
                 found.0, found.1, OLDEST.0, OLDEST.1
             ));
         }
-        let known_archs = ask("--list-gpu-arch")?
+        let known_archs = query("--list-gpu-arch")?
             .lines()
             .filter_map(|line| line.trim().strip_prefix("compute_")?.parse().ok())
             .collect();

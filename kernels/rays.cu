@@ -232,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(RAYS_BLOCK)
     row[2] = {third.x + of.d_quat.y, third.y + of.d_quat.z, third.z + of.d_opacity_logit, third.w};
 }
 
-static_assert(MEDIAN_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
+static_assert(MEDIAN_BLOCK == WARP_TILES * WARP, "one thread per pixel of a tile");
 
 // Number of Gaussians staged at a time: each thread loads a quarter of one.
 constexpr uint32_t STAGED = MEDIAN_BLOCK / RAY_QUADS;
@@ -320,13 +320,13 @@ extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
     __shared__ float4 staged[MEDIAN_BLOCK];
     const uint32_t tile = a.first_tile + blockIdx.x;
     const TileRange range = a.ranges[tile];
-    const Part part = part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP);
-    const float2 slopes = {(part.centre_px.x - a.centre_px[0]) / a.focal_px[0],
-                           (part.centre_px.y - a.centre_px[1]) / a.focal_px[1]};
+    const WarpTile warp_tile = warp_tile_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP);
+    const float2 slopes = {(warp_tile.centre_px.x - a.centre_px[0]) / a.focal_px[0],
+                           (warp_tile.centre_px.y - a.centre_px[1]) / a.focal_px[1]};
 
     Interval interval = first_interval(a, range, staged, slopes);
     uint32_t narrowings = 0;
-    bool searches = interval.exists && part.inside;
+    bool searches = interval.exists && warp_tile.inside;
     for (uint32_t round = 0; round < MEDIAN_NARROWINGS + MEDIAN_MOVES; ++round) {
         if (!__syncthreads_or(searches)) break;
         const float step = (interval.high - interval.low) / (MEDIAN_ABSCISSAE - 1);
@@ -345,7 +345,7 @@ extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
         searches = searches && narrowings < MEDIAN_NARROWINGS;
     }
 
-    const bool found = interval.exists && part.inside && narrowings == MEDIAN_NARROWINGS;
+    const bool found = interval.exists && warp_tile.inside && narrowings == MEDIAN_NARROWINGS;
     float depth = 0.5f * (interval.low + interval.high);
     float slope = 0.0f;
     if (__syncthreads_or(found)) {
@@ -362,9 +362,9 @@ extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
             }
         }
     }
-    if (!part.inside) return;
+    if (!warp_tile.inside) return;
     const bool counts = found && depth > a.near && -slope * depth >= MEDIAN_SLOPE_MIN;
-    a.depths[uint64_t{part.pixel.y} * a.size[0] + part.pixel.x] = counts ? depth : 0.0f;
+    a.depths[uint64_t{warp_tile.pixel.y} * a.size[0] + warp_tile.pixel.x] = counts ? depth : 0.0f;
 }
 
 // Sums a Gaussian's gradients over the lanes and adds the sums to the global ones.
@@ -385,12 +385,12 @@ extern "C" __global__ void __launch_bounds__(MEDIAN_BLOCK)
     __shared__ float4 staged[MEDIAN_BLOCK];
     const uint32_t tile = a.first_tile + blockIdx.x;
     const TileRange range = a.ranges[tile];
-    const Part part = part_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP);
-    const float2 slopes = {(part.centre_px.x - a.centre_px[0]) / a.focal_px[0],
-                           (part.centre_px.y - a.centre_px[1]) / a.focal_px[1]};
+    const WarpTile warp_tile = warp_tile_of(a.size, a.tiles_wide, tile, threadIdx.x / WARP);
+    const float2 slopes = {(warp_tile.centre_px.x - a.centre_px[0]) / a.focal_px[0],
+                           (warp_tile.centre_px.y - a.centre_px[1]) / a.focal_px[1]};
     float depth = 0.0f, d_depth = 0.0f;
-    if (part.inside) {
-        const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    if (warp_tile.inside) {
+        const uint64_t pixel = uint64_t{warp_tile.pixel.y} * a.size[0] + warp_tile.pixel.x;
         depth = a.depths[pixel];
         d_depth = a.d_depths[pixel];
     }

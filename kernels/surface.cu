@@ -130,25 +130,25 @@ struct DepthLookup {
 };
 
 // Looks up a point, given by its offset from the Gaussian's centre; false outside the image or behind the camera.
-__device__ inline bool look_at(const ViewCamera& view, const float* __restrict__ depths,
-                               const DensityKernel& kernel, float3 offset, DepthLookup& look) {
+__device__ inline bool look_up(const ViewCamera& view, const float* __restrict__ depths,
+                               const DensityKernel& kernel, float3 offset, DepthLookup& lookup) {
     const float3 mean_cam = camera_from_world(view, kernel.mean_world);
-    look.point_cam = add(mean_cam, mul(camera_rotation(view), offset));
+    lookup.point_cam = add(mean_cam, mul(camera_rotation(view), offset));
     float2 place;
-    if (!place_px(view, look.point_cam, place)) return false;
-    look.cell = cell(place, view.size);
-    const uint64_t above = uint64_t{look.cell.low.y} * view.size[0];
-    const uint64_t below = uint64_t{look.cell.high.y} * view.size[0];
-    const float4 values = {depths[above + look.cell.low.x], depths[above + look.cell.high.x],
-                           depths[below + look.cell.low.x], depths[below + look.cell.high.x]};
-    look.height = between(look.cell, values, look.slopes) - look.point_cam.z;
+    if (!place_px(view, lookup.point_cam, place)) return false;
+    lookup.cell = cell(place, view.size);
+    const uint64_t above = uint64_t{lookup.cell.low.y} * view.size[0];
+    const uint64_t below = uint64_t{lookup.cell.high.y} * view.size[0];
+    const float4 values = {depths[above + lookup.cell.low.x], depths[above + lookup.cell.high.x],
+                           depths[below + lookup.cell.low.x], depths[below + lookup.cell.high.x]};
+    lookup.height = between(lookup.cell, values, lookup.slopes) - lookup.point_cam.z;
     return true;
 }
 
 // Returns the world-space gradient of the point.
-__device__ inline float3 look_bwd(const ViewCamera& view, const DepthLookup& look, float d_height) {
-    const float2 d_place = {look.slopes.x * d_height, look.slopes.y * d_height};
-    float3 d_point_cam = place_px_bwd(view, look.point_cam, d_place);
+__device__ inline float3 lookup_bwd(const ViewCamera& view, const DepthLookup& lookup, float d_height) {
+    const float2 d_place = {lookup.slopes.x * d_height, lookup.slopes.y * d_height};
+    float3 d_point_cam = place_px_bwd(view, lookup.point_cam, d_place);
     d_point_cam.z -= d_height;
     return mul_transposed(camera_rotation(view), d_point_cam);
 }
@@ -163,32 +163,32 @@ struct DistanceError {
 // All lanes of the warp must call it.
 template <uint32_t LANES>
 __device__ inline DistanceError distance_error_of(const RegulariseArgs& a, const Sample& s,
-                                                  const DepthLookup& look, bool shown) {
+                                                  const DepthLookup& lookup, bool shown) {
     const float thick = s.is_neighbour ? thickness(s.other) : 0.0f;
     const float beta = surface_thickness(sum_of<LANES>(thick), a.list_len);
     const float found = DISTANCE_DENSITY_FACTOR * sum_of<LANES>(s.density);
     if (!shown) return {0.0f, beta, 0.0f, 0.0f, 0.0f};
     const float predicted = distance(found, beta);
-    const float2 d = distance_error_bwd(predicted, look.height, a.sdf_unit, a.d_sdf);
-    const float2 d_told = distance_bwd(found, beta, d.x);
-    return {distance_error(predicted, look.height, a.sdf_unit), beta,
-            DISTANCE_DENSITY_FACTOR * d_told.x, d_told.y, d.y};
+    const float2 d = distance_error_bwd(predicted, lookup.height, a.sdf_unit, a.d_sdf);
+    const float2 d_distance = distance_bwd(found, beta, d.x);
+    return {distance_error(predicted, lookup.height, a.sdf_unit), beta,
+            DISTANCE_DENSITY_FACTOR * d_distance.x, d_distance.y, d.y};
 }
 
 // Compares the distances from the surface; returns the difference and adds the gradients.
 template <uint32_t LANES>
 __device__ inline float distance_term(const RegulariseArgs& a, const Sample& s,
                                       DensityKernelGradient& d_own, DensityKernelGradient& d_other) {
-    DepthLookup look;
-    const bool shown = look_at(a.camera, a.depths, s.own, sample_offset(s.own, s.along), look);
-    const DistanceError e = distance_error_of<LANES>(a, s, look, shown);
+    DepthLookup lookup;
+    const bool shown = look_up(a.camera, a.depths, s.own, sample_offset(s.own, s.along), lookup);
+    const DistanceError e = distance_error_of<LANES>(a, s, lookup, shown);
     const float3 d_offset =
         density_bwd(s.other, s.offset, s.whitened, s.density, e.d_found, d_other);
     d_other.d_mean_world = sub(d_other.d_mean_world, d_offset);
     add_to(d_other.d_log_scale, s.other.thin,
            surface_thickness_bwd(s.other, e.beta, a.list_len, e.d_beta));
     float3 d_place = sum_of<LANES>(d_offset);
-    if (shown) d_place = add(d_place, look_bwd(a.camera, look, e.d_height));
+    if (shown) d_place = add(d_place, lookup_bwd(a.camera, lookup, e.d_height));
     sample_bwd(s.own, s.along, d_place, 0.0f, d_own);
     return e.error;
 }
@@ -196,14 +196,14 @@ __device__ inline float distance_term(const RegulariseArgs& a, const Sample& s,
 // Adds the gradient of the four depths around a sample; one lane per pixel.
 template <uint32_t LANES>
 __device__ inline void depth_term(const RegulariseArgs& a, const Sample& s, bool counts) {
-    DepthLookup look;
-    const bool shown = look_at(a.camera, a.depths, s.own, sample_offset(s.own, s.along), look);
-    const float d_height = distance_error_of<LANES>(a, s, look, shown).d_height;
+    DepthLookup lookup;
+    const bool shown = look_up(a.camera, a.depths, s.own, sample_offset(s.own, s.along), lookup);
+    const float d_height = distance_error_of<LANES>(a, s, lookup, shown).d_height;
     const uint32_t lane = threadIdx.x % LANES;
     if (!counts || !shown || lane >= 4) return;
-    const float d_depth = cell_weight(look.cell, lane) * d_height;
+    const float d_depth = cell_weight(lookup.cell, lane) * d_height;
     if (d_depth == 0.0f) return;
-    const uint2 pixel = cell_pixel(look.cell, lane);
+    const uint2 pixel = cell_pixel(lookup.cell, lane);
     float4* const d_surface = reinterpret_cast<float4*>(a.d_surface);
     add_quad(d_surface + uint64_t{pixel.y} * a.camera.size[0] + pixel.x,
              {d_depth, 0.0f, 0.0f, d_depth * __uint_as_float(*a.farthest)});
@@ -334,9 +334,9 @@ extern "C" __global__ void __launch_bounds__(SURFACE_BLOCK)
         const DensityKernel kernel = load_density_kernel(a.geometry, at, load_quat(a.geometry, at));
         const float* const centre = a.camera.centre_world;
         const float deviation = deviation_towards(kernel, {centre[0], centre[1], centre[2]});
-        DepthLookup look;
-        is_near = look_at(a.camera, a.depths, kernel, {0.0f, 0.0f, 0.0f}, look) &&
-                  is_near_surface(look.height, deviation);
+        DepthLookup lookup;
+        is_near = look_up(a.camera, a.depths, kernel, {0.0f, 0.0f, 0.0f}, lookup) &&
+                  is_near_surface(lookup.height, deviation);
     }
     const uint32_t mask = __ballot_sync(FULL_WARP, is_near);
     if (row % WARP != 0 || row >= a.n) return;

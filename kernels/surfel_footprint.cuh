@@ -8,7 +8,7 @@
 #include "splat.cuh"
 
 // Twin of math/splat/surfel.rs: projection of a flat Gaussian to a surfel on the screen, and its gradients. See Rust
-// for the equations. Here the ellipse of the disc is separate, since parts of tiles are tested with it.
+// for the equations. Here the ellipse of the disc is separate, since warp tiles are tested with it.
 
 // A disc on the screen, relative to its projected centre.
 struct Surfel {
@@ -251,8 +251,8 @@ __device__ inline SurfelNote note_of(const SurfelPixel& pixel, float weight, flo
 
 __device__ inline float weight_of(const SurfelNote& note) { return note.weight; }
 
-// Notes of a surfel for a part's pixels. Kinds are separate, so that a lane of the second visit reads those of four
-// pixels at once; padding between surfels lets eight lanes use different banks.
+// Notes of a surfel for a warp tile's pixels. Kinds are separate, so that a lane of the second visit reads those of
+// four pixels at once; padding between surfels lets eight lanes use different banks.
 struct alignas(16) SurfelNotes {
     float weights[WARP], e[WARP], disc_shares[WARP];
     float apart[4];
@@ -296,18 +296,18 @@ struct SurfelRows {
     __device__ SurfelShape shape(uint32_t at) const { return get(at).shape; }
 };
 
-// Offset of a part's first pixel from the centre.
+// Offset of a warp tile's first pixel from the centre.
 struct SurfelOffsets {
     SurfelShape shape;
     float2 offset_px;
 
-    __device__ SurfelOffsets(const SurfelShape& s, const Part& part)
-        : shape(s), offset_px{part.low_px.x - s.place.x, part.low_px.y - s.place.y} {}
+    __device__ SurfelOffsets(const SurfelShape& s, const WarpTile& warp_tile)
+        : shape(s), offset_px{warp_tile.low_px.x - s.place.x, warp_tile.low_px.y - s.place.y} {}
 };
 
-// Sums over a line of a part's pixels. The gradient of both coordinates' numerators is linear in them, hence a sum of
-// `pull` times products of offsets, where `pull` is the exponent's gradient times the square of the share of the depth.
-// Also sums of the gradient of the inverse share, and of that of the exponent where the filter is larger.
+// Sums over a line of a warp tile's pixels. The gradient of both coordinates' numerators is linear in them, hence a sum
+// of `pull` times products of offsets, where `pull` is the exponent's gradient times the square of the share of the
+// depth. Also sums of the gradient of the inverse share, and of that of the exponent where the filter is larger.
 struct SurfelLine {
     float pull0 = ADDS_NOTHING, pull1 = ADDS_NOTHING, pull2 = ADDS_NOTHING;
     float inverse0 = ADDS_NOTHING, inverse1 = ADDS_NOTHING;  // halved
@@ -458,20 +458,20 @@ struct SurfelFootprint {
     }
 };
 
-// True if the disc or the filter's circle reaches a part.
-__device__ inline bool reaches_part(const Part& part, const SurfelFootprint& splat) {
+// True if the disc or the filter's circle reaches a warp tile.
+__device__ inline bool reaches_warp_tile(const WarpTile& warp_tile, const SurfelFootprint& splat) {
     const float exponent_min = splat.place.w;
-    const float x = fminf(fmaxf(splat.place.x, part.low_px.x), part.high_px.x) - splat.place.x;
-    const float y = fminf(fmaxf(splat.place.y, part.low_px.y), part.high_px.y) - splat.place.y;
+    const float x = fminf(fmaxf(splat.place.x, warp_tile.low_px.x), warp_tile.high_px.x) - splat.place.x;
+    const float y = fminf(fmaxf(splat.place.y, warp_tile.low_px.y), warp_tile.high_px.y) - splat.place.y;
     if (-(x * x + y * y) >= exponent_min) return true;
     DiscEllipse disc;
-    // It succeeded at projection. If rounding makes it fail here, the surfel may reach any part.
+    // It succeeded at projection. If rounding makes it fail here, the surfel may reach any warp tile.
     if (!disc_ellipse(splat.surfel(), exponent_min, disc)) return true;
     const float scale = fast_reciprocal(disc.widened);
     const float4 place = {splat.place.x + disc.shift.x, splat.place.y + disc.shift.y, splat.place.z,
                           exponent_min};
-    return reaches_part(part, EllipseFootprint{place, {disc.form.xx * scale, disc.form.xy * scale,
-                                                       disc.form.yy * scale, splat.depth()}});
+    return reaches_warp_tile(warp_tile, EllipseFootprint{place, {disc.form.xx * scale, disc.form.xy * scale,
+                                                                 disc.form.yy * scale, splat.depth()}});
 }
 
 // Approximation like those of `fast.cuh`, for surfels only.

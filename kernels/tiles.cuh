@@ -156,36 +156,36 @@ __device__ inline uint32_t for_each_row(const ViewCamera& view, const TileQuery&
     return tested ? found[lane] : count;
 }
 
-// Parts of a tile, one per warp.
+// Warp tiles: parts of a tile, one per warp.
 
-constexpr uint32_t PART_WIDTH = 8;
-constexpr uint32_t PART_HEIGHT = 4;
-constexpr uint32_t PARTS = TILE * TILE / WARP;
-static_assert(PARTS == BLEND_PARTS, "what the host makes room for");
-static_assert(PART_WIDTH * PART_HEIGHT == WARP, "one lane per pixel of a part");
-static_assert(TILE % PART_WIDTH == 0 && TILE % PART_HEIGHT == 0, "parts fill the tile");
+constexpr uint32_t WARP_TILE_WIDTH = 8;
+constexpr uint32_t WARP_TILE_HEIGHT = 4;
+constexpr uint32_t WARP_TILES = TILE * TILE / WARP;
+static_assert(WARP_TILES == BLEND_WARP_TILES, "what the host makes room for");
+static_assert(WARP_TILE_WIDTH * WARP_TILE_HEIGHT == WARP, "one lane per pixel of a warp tile");
+static_assert(TILE % WARP_TILE_WIDTH == 0 && TILE % WARP_TILE_HEIGHT == 0, "warp tiles fill the tile");
 
-// A warp's part of a tile, and the lane's pixel.
-struct Part {
+// A warp's part of a tile (8x4 px), and the lane's pixel.
+struct WarpTile {
     uint2 pixel;
     bool inside;
     float2 centre_px;  // of the pixel
     float2 low_px, high_px;  // first and last pixel centre inside the image
 };
 
-__device__ inline Part part_of(const uint32_t* size, uint32_t tiles_wide, uint32_t tile,
-                               uint32_t part) {
-    constexpr uint32_t ACROSS = TILE / PART_WIDTH;
+__device__ inline WarpTile warp_tile_of(const uint32_t* size, uint32_t tiles_wide, uint32_t tile,
+                                        uint32_t warp_tile) {
+    constexpr uint32_t ACROSS = TILE / WARP_TILE_WIDTH;
     const uint32_t lane = threadIdx.x % WARP;
-    Part p;
-    const uint2 corner_px = {tile % tiles_wide * TILE + part % ACROSS * PART_WIDTH,
-                             tile / tiles_wide * TILE + part / ACROSS * PART_HEIGHT};
-    p.pixel = {corner_px.x + lane % PART_WIDTH, corner_px.y + lane / PART_WIDTH};
+    WarpTile p;
+    const uint2 corner_px = {tile % tiles_wide * TILE + warp_tile % ACROSS * WARP_TILE_WIDTH,
+                             tile / tiles_wide * TILE + warp_tile / ACROSS * WARP_TILE_HEIGHT};
+    p.pixel = {corner_px.x + lane % WARP_TILE_WIDTH, corner_px.y + lane / WARP_TILE_WIDTH};
     p.inside = p.pixel.x < size[0] && p.pixel.y < size[1];
     p.centre_px = {p.pixel.x + 0.5f, p.pixel.y + 0.5f};
     p.low_px = {corner_px.x + 0.5f, corner_px.y + 0.5f};
-    p.high_px = {min(corner_px.x + PART_WIDTH, size[0]) - 0.5f,
-                 min(corner_px.y + PART_HEIGHT, size[1]) - 0.5f};
+    p.high_px = {min(corner_px.x + WARP_TILE_WIDTH, size[0]) - 0.5f,
+                 min(corner_px.y + WARP_TILE_HEIGHT, size[1]) - 0.5f};
     return p;
 }
 

@@ -62,7 +62,7 @@ __device__ inline TriangleGradient load_triangle_gradient(const float4* record) 
             {d.w, c.z, c.w}};
 }
 
-// A triangle's row, staged for the pixels of a part.
+// A triangle's row, staged for the pixels of a warp tile.
 struct TriangleRow {
     float4 quads[6];  // the first of the record, with the logarithm of the opacity in place of the opacity
 
@@ -86,15 +86,15 @@ struct TriangleRow {
 // Rounding error of an edge's share next to the edge, and relative to its largest term.
 constexpr float SHARE_ROUNDING = 1e-5f, SUM_ROUNDING = 4e-7f;
 
-// True if a sample of a part may be inside: no edge has the whole part on its outer side. `sample_reach_px` is the
-// distance of samples from pixel centres.
-__device__ inline bool reaches_part(const Part& part, float sample_reach_px,
-                                    const float4* record) {
+// True if a sample of a warp tile may be inside: no edge has the whole warp tile on its outer side. `sample_reach_px`
+// is the distance of samples from pixel centres.
+__device__ inline bool reaches_warp_tile(const WarpTile& warp_tile, float sample_reach_px,
+                                         const float4* record) {
     const float4 place = record[0], first = record[1], second = record[2];
-    const float2 half = {0.5f * (part.high_px.x - part.low_px.x) + sample_reach_px,
-                         0.5f * (part.high_px.y - part.low_px.y) + sample_reach_px};
-    const float2 middle = {0.5f * (part.low_px.x + part.high_px.x) - place.x,
-                           0.5f * (part.low_px.y + part.high_px.y) - place.y};
+    const float2 half = {0.5f * (warp_tile.high_px.x - warp_tile.low_px.x) + sample_reach_px,
+                         0.5f * (warp_tile.high_px.y - warp_tile.low_px.y) + sample_reach_px};
+    const float2 middle = {0.5f * (warp_tile.low_px.x + warp_tile.high_px.x) - place.x,
+                           0.5f * (warp_tile.low_px.y + warp_tile.high_px.y) - place.y};
     const float2 slopes[3] = {{first.x, first.y}, {first.z, first.w}, {second.x, second.y}};
     bool reaches = true;
 #pragma unroll

@@ -32,8 +32,8 @@
 //! | find the nearest centres | | `neighbours.rs` |
 //! | find nearest rows of harmonics | `src/crates/formats/src/sog/palette.rs` | `neighbours.rs` |
 //! | compute surface terms | `math/field.rs` | `surface.rs` |
-//! | sum the blend weights of Gaussians | | `worth.rs` |
-//! | compute the contributions of Gaussians | `math/blend.rs` | `worth.rs` |
+//! | sum the blend weights of Gaussians | | `contribution.rs` |
+//! | compute the contributions of Gaussians | `math/blend.rs` | `contribution.rs` |
 //! | widen Gaussians by a 3D filter | `math/filter.rs` | `smooth.rs` |
 //! | move Gaussians with a mesh | `math/bound.rs` | `bind.rs` |
 //! | sort rows along the Z-curve | `math/morton.rs` | `reorder.rs` |
@@ -51,7 +51,7 @@
 //! | splat index | a splat's index in the list of its view |
 //! | instance | a pair of a splat and a tile that it covers |
 //! | tile | 16x16 px, drawn by one block |
-//! | warp tile, part | 8x4 px of a tile, drawn by one warp |
+//! | warp tile | 8x4 px of a tile, drawn by one warp |
 //! | chunk | 256 instances of a tile |
 //! | band | rows of tiles whose instances are listed at once |
 //! | transmittance | the share of the light that passes |
@@ -62,7 +62,7 @@
 //! | target | a photograph on the device |
 //! | frame | a rendered view with the inputs of its backward pass |
 //! | candidate | a Gaussian that may be cloned or split in this densification step |
-//! | birth | a Gaussian that density control adds |
+//! | new Gaussian | a Gaussian that density control adds |
 //! | relocate | move a dead Gaussian onto a living one |
 //! | hinge | two triangles at an edge |
 //! | voxel | a lattice point with a distance to surfaces |
@@ -78,7 +78,7 @@
 //! | granule | 2 MiB, the unit in which device memory is mapped |
 //! | dry run | the GPU's stages without memory and kernels, to find their allocations |
 //! | ledger | the list of memory users with their sizes |
-//! | rung | a fallback when memory is short |
+//! | fallback | a way to take less memory when memory is short |
 //!
 //! # Recipes
 //!
@@ -86,10 +86,11 @@
 //!
 //! **Add a guide.** `guide/x.md` and its name in `guide/mod.rs`.
 //!
-//! **Add a file format of Gaussians.** `crates/formats/src/x.rs`: the reader, the writer, or both; its `mod` in `lib.rs`
-//! there. `crates/formats/src/save.rs`: a variant of `SplatFormat`, a row of `FORMATS` (name, help, end of file names) and
-//! its arm of `write_with`; `--format` and `-o` follow from the row. `open.rs` beside it: its first bytes and its reader.
-//! Options of a format are set in `cli/export.rs`. Tests: `crates/formats/tests` writes and reads every format.
+//! **Add a file format of Gaussians.** `crates/formats/src/x.rs`: the reader, the writer, or both; its `mod` in
+//! `lib.rs` there. `crates/formats/src/save.rs`: a variant of `SplatFormat`, a row of `FORMATS` (name, help, end of
+//! file names) and its arm of `write_with`; `--format` and `-o` follow from the row. `open.rs` beside it: its first
+//! bytes and its reader. Options of a format are set in `cli/export.rs`. Tests: `crates/formats/tests` writes and reads
+//! every format.
 //!
 //! **Add a command.** `cli/x.rs`: a struct of `clap::Args` and a function `run`. `cli/mod.rs`: a variant of `Command`
 //! with its line of help, and its call. `cli/exit.rs` gives each type of error its exit code. Tests: `tests/program`.
@@ -133,7 +134,7 @@
 //! kernel for several views a step. `backend/cuda/primitive.rs`: `CudaPrimitive` with the names and capabilities of
 //! these kernels; a request beyond them is an error. A record that is not an ellipse also needs a kind of
 //! `layout/request.rs` (`Records`), a footprint (`footprint.cuh`, for example the surfels'), instances of bin, blend
-//! and worth with rows and names in `backend/cuda/device/launch.rs`.
+//! and contribution with rows and names in `backend/cuda/device/launch.rs`.
 //! Model memory, checkpoints, PLY, reordering and neighbours follow the schema. Example: `tests/common/isotropic.rs`
 //! and `tests/gpu/isotropic.cu`.
 //!

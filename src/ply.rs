@@ -34,7 +34,7 @@ impl PlyFileError {
 }
 
 /// Warns of bytes after the last row of a binary file. The header may announce too few rows.
-pub fn warn_of_rest(path: &Path, bytes: u64) {
+pub fn warn_about_rest(path: &Path, bytes: u64) {
     if bytes > 0 {
         tracing::warn!(
             "{}: {bytes} bytes after the last row are not read. If something is missing, write the file again",

@@ -8,7 +8,7 @@ constants! {
     /// Threads per block of `blend_fwd` and `blend_counted`: one per pixel of a tile.
     pub const BLEND_BLOCK: u32 = 256;
     /// Warp tiles of a tile.
-    pub const BLEND_PARTS: u32 = 8;
+    pub const BLEND_WARP_TILES: u32 = 8;
     /// Largest number of a tile's instances in a chunk of `blend_bwd`.
     pub const BLEND_CHUNK: u32 = 256;
     /// Threads per block of `blend_bwd`.
@@ -29,11 +29,11 @@ constants! {
     /// Threads per block of `whiten` and `add_weights`.
     pub const WEIGHTS_BLOCK: u32 = 256;
 
-    /// Threads per block of `worth_pixels`: one per pixel of a tile.
-    pub const WORTH_BLOCK: u32 = 256;
+    /// Threads per block of `contribution_pixels`: one per pixel of a tile.
+    pub const CONTRIBUTION_BLOCK: u32 = 256;
     /// Values per Gaussian: sum and maximum of its blend weights, the change of the squared error, and the squared
     /// change of the view.
-    pub const WORTH_WIDTH: u32 = 4;
+    pub const CONTRIBUTION_WIDTH: u32 = 4;
     /// Transmittance below which the colour behind a splat is unknown.
     pub const BEHIND_MIN: f32 = 1e-3;
 
@@ -206,8 +206,8 @@ abi! {
         pub record_width: u32,
     }
 
-    /// `worth_pixels`: renders a view without absent Gaussians and sums each Gaussian's contribution.
-    pub struct WorthArgs<'a> {
+    /// `contribution_pixels`: renders a view without absent Gaussians and sums each Gaussian's contribution.
+    pub struct ContributionArgs<'a> {
         /// [visible, record]
         pub splats: In<'a, f32>,
         /// `[instances]`
@@ -223,7 +223,7 @@ abi! {
         /// [h, w, 3]
         pub image: Out<'a, f32>,
         /// Contributions; [visible, 4]. Added to.
-        pub worths: Out<'a, f32>,
+        pub contributions: Out<'a, f32>,
         /// Width and height in pixels.
         pub size: [u32; 2],
         /// Colour behind everything.
@@ -236,12 +236,12 @@ abi! {
         pub reserved: u32,
     }
 
-    /// `add_worths`: adds the contributions of a view's splats to the Gaussians' sums.
-    pub struct AddWorthsArgs<'a> {
+    /// `add_contributions`: adds the contributions of a view's splats to the Gaussians' sums.
+    pub struct AddContributionsArgs<'a> {
         /// [visible, record]
         pub splats: In<'a, f32>,
         /// Contributions of the view's splats; [visible, 4].
-        pub worths: In<'a, f32>,
+        pub contributions: In<'a, f32>,
         /// [n, 4]
         pub sums: Out<'a, f32>,
         /// Number of splats.

@@ -162,12 +162,12 @@ abi! {
 
     /// `choose`: flags the first rows of a list.
     pub struct SelectedArgs<'a> {
-        /// [births] at least
+        /// [new Gaussians] at least
         pub rows: In<'a, u32>,
         /// [n]
         pub flags: Out<'a, u32>,
         /// Number of rows to flag.
-        pub births: u32,
+        pub new_gaussians: u32,
     }
 
     /// `grow`: clones and splits the flagged rows.
@@ -252,8 +252,8 @@ abi! {
         pub widths: [u32; TABLES as usize],
     }
 
-    /// `fade_opacity`: decays opacities.
-    pub struct FadeArgs<'a> {
+    /// `decay_opacity`: decays opacities.
+    pub struct DecayArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,
         /// Number of Gaussians.

@@ -9,7 +9,7 @@ use super::{DeviceError, Rows, Snapshot};
 use crate::dataset::Image;
 use crate::math::morton::Cube;
 use crate::memory::plan::OptionalColumns;
-use crate::memory::{Bytes, RungChange, TrainingScale};
+use crate::memory::{Bytes, FallbackChange, TrainingScale};
 use crate::model::Primitive;
 
 /// Name and identifier of a device.
@@ -100,9 +100,9 @@ pub enum Peaks {
 
 /// State of a device's memory and of its fallbacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LadderState {
+pub struct FallbackState {
     /// Fallbacks taken or undone since the last call.
-    pub changes: Vec<RungChange>,
+    pub changes: Vec<FallbackChange>,
     /// Bytes that the program holds.
     pub held: Bytes,
     /// Upper bound on `held`.
@@ -158,7 +158,7 @@ pub trait Device: Sized {
     }
 
     /// Returns the scale of the training views that the device has memory for. If it changes, call
-    /// [`Self::use_training_scale`] before anything else is tried again ([`crate::memory::Rung::Resolution`]).
+    /// [`Self::use_training_scale`] before anything else is tried again ([`crate::memory::Fallback::Resolution`]).
     fn training_scale(&self) -> TrainingScale {
         TrainingScale::FULL
     }
@@ -170,7 +170,7 @@ pub trait Device: Sized {
     }
 
     /// Returns the state of the memory and the changes since the last call; `None` if the device shares the host's.
-    fn take_changes(&mut self) -> Option<LadderState> {
+    fn take_changes(&mut self) -> Option<FallbackState> {
         None
     }
 }
@@ -278,7 +278,7 @@ pub trait Store<P: Primitive>: Device {
     }
 
     /// Returns the number of requested new Gaussians that there is memory for, now and in the iterations that follow.
-    fn grant_births(
+    fn grant_new_gaussians(
         &mut self,
         _model: &mut Self::Model,
         requested: usize,

@@ -3,7 +3,7 @@
 use splat_mesh::Camera;
 use splat_mesh::tsdf::DepthView;
 
-use super::{Look, Rendered};
+use super::{RenderRequest, Rendered};
 use crate::dataset::View;
 use crate::math::Real as _;
 use crate::math::linalg::{Vec3, mul_transposed, scale, sub};
@@ -20,10 +20,10 @@ pub enum PixelDepth {
 
 impl PixelDepth {
     /// Returns the maps that a view with these depths is drawn with.
-    pub(crate) const fn look(self) -> Look {
+    pub(crate) const fn render_request(self) -> RenderRequest {
         match self {
-            Self::Mean => Look::SURFACE,
-            Self::Median => Look::MEDIAN,
+            Self::Mean => RenderRequest::SURFACE,
+            Self::Median => RenderRequest::MEDIAN,
         }
     }
 }
@@ -50,8 +50,8 @@ pub struct DrawnDepths {
 }
 
 impl DrawnDepths {
-    /// Takes a view that was drawn on black with [`Look::SURFACE`] or [`Look::MEDIAN`]. Uses the median depths if
-    /// they were drawn, else the means of the Gaussians' depths.
+    /// Takes a view that was drawn on black with [`RenderRequest::SURFACE`] or [`RenderRequest::MEDIAN`]. Uses the
+    /// median depths if they were drawn, else the means of the Gaussians' depths.
     pub fn new(seen: MaskedView<'_>, rendered: &Rendered) -> Self {
         let opaque_min = OPAQUE_MIN.to_f32();
         let (sums, _) = rendered.surface.as_deref().unwrap_or_default().as_chunks::<4>();

@@ -204,7 +204,7 @@ pub enum Adjust {
     /// the 3D filter.
     ResetOpacity(f64),
     /// Multiplies every opacity, down to a floor, and resets the moments of all parameters.
-    FadeOpacity {
+    DecayOpacity {
         /// Factor of the opacities.
         factor: f64,
         /// Opacity below which this change lowers none.

@@ -1,6 +1,7 @@
 //! Devices that render and train. The trainer uses them only through these traits, whose operations are whole stages.
 
 mod appearance;
+mod contributions;
 pub mod cpu;
 pub mod cuda;
 mod device;
@@ -18,11 +19,12 @@ pub mod ranks;
 mod render;
 mod rows;
 mod settings;
-mod worths;
 
 pub use appearance::{AppearanceRule, AppearanceTables, Compensation, TableStep};
+pub(crate) use contributions::check_absent;
+pub use contributions::{Contribution, Contributions, Fuse, Lpips, Transmittances};
 pub use device::{
-    Device, DeviceInfo, DeviceMemory, Held, LadderState, MemoryEntry, MemoryKind, ModelShape,
+    Device, DeviceInfo, DeviceMemory, FallbackState, Held, MemoryEntry, MemoryKind, ModelShape,
     Peaks, Photo, Stage, Stay, Store,
 };
 pub use drawn_depths::{DrawnDepths, MaskedView, PixelDepth, camera_of};
@@ -38,7 +40,7 @@ pub use other_view::{OtherView, seen_from};
 pub(crate) use profiler::LANES;
 #[cfg(feature = "bench")]
 pub use profiler::{CopySpeed, Profiler, RowWords, StageTime, Work};
-pub use ranks::{RankOutcome, RankView, Ranks, Sight};
+pub use ranks::{RankOutcome, RankView, Ranks, ViewSetup};
 pub(crate) use render::check_inputs;
 pub use render::{
     AdamStep, Appearance, Compensated, Drawn, FrameState, Fresh, LossValues, Measured, MotionReach,
@@ -50,10 +52,9 @@ pub(crate) use rows::check_rows;
 pub use rows::{CHUNK_ROWS, Rows, chunks};
 pub(crate) use settings::ColorRoom;
 pub use settings::{
-    Drawing, Extra, Footprint, Look, MOST_SAMPLES, RenderSettings, Statistics, Wants, Window,
+    DrawSettings, Extra, Footprint, MOST_SAMPLES, RenderRequest, RenderSettings, Statistics,
+    TrainRequest, Window,
 };
-pub(crate) use worths::check_absent;
-pub use worths::{Fuse, Lpips, Transmittances, Worth, Worths};
 
 pub use crate::abi::terms::{At, Inputs, NormalDepths, SampleRule, Term, Terms, Topic, Weighted};
 pub use crate::abi::{MOST_NEIGHBOURS, NOT_SEEN};
@@ -67,7 +68,7 @@ pub trait TrainDevice:
     + Lpips<Gaussians>
     + Appearance<Gaussians>
     + Transmittances<Gaussians>
-    + Worths<Gaussians>
+    + Contributions<Gaussians>
     + Fuse<Gaussians>
     + Palettes
     + Bind
@@ -82,7 +83,7 @@ impl<D> TrainDevice for D where
         + Lpips<Gaussians>
         + Appearance<Gaussians>
         + Transmittances<Gaussians>
-        + Worths<Gaussians>
+        + Contributions<Gaussians>
         + Fuse<Gaussians>
         + Palettes
         + Bind

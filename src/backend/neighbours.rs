@@ -47,7 +47,7 @@ pub trait Neighbours<P: Primitive>: Store<P> {
     ) -> Result<Vec<u32>, DeviceError>;
 
     /// Returns the longest lists that the device has memory for. If it shrinks, drop longer lists and find shorter
-    /// ones before anything else is tried again (`Rung::Neighbours`).
+    /// ones before anything else is tried again (`Fallback::Neighbours`).
     fn max_neighbours(&self) -> u32 {
         MOST_NEIGHBOURS
     }

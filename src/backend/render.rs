@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::appearance::{AppearanceTables, TableStep};
 use super::device::Held;
-use super::{DeviceError, Look, Neighbours, OtherView, RenderSettings, Wants};
+use super::{DeviceError, Neighbours, OtherView, RenderRequest, RenderSettings, TrainRequest};
 use crate::abi::terms::{Inputs, Means, Terms, Topic, Weighted};
 use crate::dataset::View;
 use crate::layout::Rate;
@@ -387,7 +387,7 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         model: &Self::Model,
         view: &View,
         settings: &RenderSettings,
-        look: Look,
+        request: RenderRequest,
     ) -> Result<Self::Frame<Shown>, DeviceError>;
 
     /// Draws a view to be trained on, with the requested maps.
@@ -396,7 +396,7 @@ pub trait Render<P: Primitive>: Neighbours<P> {
         model: &Self::Model,
         view: &View,
         settings: &RenderSettings,
-        wants: &Wants,
+        request: &TrainRequest,
     ) -> Result<Self::Frame<Drawn>, DeviceError>;
 
     /// Compares a frame by the terms at its pixels, and computes the pixels' gradients. The terms at samples follow
@@ -493,7 +493,7 @@ pub trait Appearance<P: Primitive>: Render<P> {
     /// Applies the view's table to the colours of a frame and keeps the drawn colours beside the changed ones. The
     /// table first catches up on the steps since its last one by its momentum, as in dense Adam.
     ///
-    /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without [`super::Wants::compensation`].
+    /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without [`super::TrainRequest::compensation`].
     fn compensate(
         &mut self,
         _tables: &mut Self::Tables,
@@ -517,7 +517,8 @@ pub trait Appearance<P: Primitive>: Render<P> {
     /// Changes the colours by which a frame is measured: clamps them to 0..1 and applies the affine map with the
     /// least squared error to the photograph. Masked pixels do not count.
     ///
-    /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without [`super::Look::corrects_colors`].
+    /// Returns [`DeviceError::NoRoomForColors`] if the frame was drawn without
+    /// [`super::RenderRequest::corrects_colors`].
     fn correct(
         &mut self,
         frame: Self::Frame<Shown>,

@@ -159,14 +159,14 @@ pub enum Extra {
 
 /// Request for a view that is shown or measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct RenderRequest {
     /// Maps beside the colours.
     pub extra: Extra,
     /// True if the frame has a buffer for corrected colours ([`super::Appearance::correct`]).
     pub corrects_colors: bool,
 }
 
-impl Look {
+impl RenderRequest {
     /// The image alone.
     pub const IMAGE: Self = Self { extra: Extra::None, corrects_colors: false };
 
@@ -194,7 +194,7 @@ impl Look {
 
 /// Request for a view that is trained on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wants {
+pub struct TrainRequest {
     /// Statistics of density control that the backward pass updates.
     pub observe: Option<Statistics>,
     /// Maps that the terms of the loss need.
@@ -208,7 +208,7 @@ pub struct Wants {
 /// Settings and request of a drawn view, for the stages of a device.
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug)]
-pub struct Drawing {
+pub struct DrawSettings {
     pub(crate) sh_degree: u32,
     pub(crate) background: [f32; 3],
     pub(crate) near: f64,
@@ -242,35 +242,35 @@ pub(crate) enum ColorRoom {
     Corrected,
 }
 
-impl Drawing {
+impl DrawSettings {
     #[cfg(test)]
     pub(crate) const DEFAULT: Self = Self::plain(&RenderSettings::DEFAULT);
 
-    pub(crate) fn shown(settings: &RenderSettings, look: Look) -> Self {
-        let (inverse_depths, surface, median) = match look.extra {
+    pub(crate) fn shown(settings: &RenderSettings, request: RenderRequest) -> Self {
+        let (inverse_depths, surface, median) = match request.extra {
             Extra::None | Extra::Counts => (false, false, false),
             Extra::Maps { inverse_depths, surface, median } => (inverse_depths, surface, median),
         };
         Self {
-            counts: look.extra == Extra::Counts,
+            counts: request.extra == Extra::Counts,
             inverse_depths,
             surface,
             median,
-            colors: look.corrects_colors.then_some(ColorRoom::Corrected),
+            colors: request.corrects_colors.then_some(ColorRoom::Corrected),
             ..Self::plain(settings)
         }
     }
 
-    pub(crate) fn trained(settings: &RenderSettings, wants: &Wants) -> Self {
+    pub(crate) fn trained(settings: &RenderSettings, request: &TrainRequest) -> Self {
         Self {
-            inverse_depths: wants.inputs.inverse_depths,
-            inverse_squares: wants.inputs.inverse_squares,
-            surface: wants.inputs.maps,
-            median: wants.inputs.median,
+            inverse_depths: request.inputs.inverse_depths,
+            inverse_squares: request.inputs.inverse_squares,
+            surface: request.inputs.maps,
+            median: request.inputs.median,
             trains: true,
-            observe: wants.observe,
-            colors: wants.compensation.map(ColorRoom::Learned),
-            divisor: wants.divisor,
+            observe: request.observe,
+            colors: request.compensation.map(ColorRoom::Learned),
+            divisor: request.divisor,
             ..Self::plain(settings)
         }
     }

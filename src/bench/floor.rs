@@ -3,7 +3,7 @@
 //! A stage that takes as long as a copy of as many bytes has no traffic left to save. A slower stage waits for
 //! something else or moves more; a faster one fits the GPU's caches.
 
-use crate::abi::{BLEND_PARTS, RECORD_WIDTH, SHORT_KEYS_MAX};
+use crate::abi::{BLEND_WARP_TILES, RECORD_WIDTH, SHORT_KEYS_MAX};
 use crate::backend::{LANES, RowWords, Stage, Work};
 use crate::memory::Bytes;
 
@@ -80,7 +80,7 @@ fn blend_forward(work: &Work) -> u64 {
         + work.pixels * COLOR
         + work.hit_words * WORD
         + work.states * STATE
-        + work.tiles * u64::from(BLEND_PARTS) * WORD
+        + work.tiles * u64::from(BLEND_WARP_TILES) * WORD
         + work.chunks * PAIR
 }
 
@@ -97,7 +97,7 @@ fn loss(work: &Work) -> u64 {
 /// - reads and writes of these splats' gradients.
 fn blend_backward(work: &Work) -> u64 {
     work.visible * RECORD
-        + work.chunks * (2 * PAIR + u64::from(BLEND_PARTS) * WORD)
+        + work.chunks * (2 * PAIR + u64::from(BLEND_WARP_TILES) * WORD)
         + work.hit_words * WORD
         + work.states * STATE
         + work.pixels * 2 * COLOR

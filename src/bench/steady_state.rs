@@ -2,9 +2,9 @@
 
 use super::costs::Pairs;
 use crate::backend::{
-    AdamStep, CopySpeed, DeviceError, Held as _, Look, MemoryEntry, MemoryKind, ModelShape, Peaks,
-    Pending, Photo, RenderSettings, Stage, StageTime, Statistics, Stay, Terms, TrainDevice, Wants,
-    Work,
+    AdamStep, CopySpeed, DeviceError, Held as _, MemoryEntry, MemoryKind, ModelShape, Peaks,
+    Pending, Photo, RenderRequest, RenderSettings, Stage, StageTime, Statistics, Stay, Terms,
+    TrainDevice, TrainRequest, Work,
 };
 use crate::config::Config;
 use crate::dataset::View;
@@ -172,16 +172,16 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
     /// Counts the work of the views of some steps. Slow.
     pub(super) fn count(&mut self, steps: u32) -> Result<CountedWork, TrainError> {
         let StepInputs { settings, observe, .. } = self.inputs;
-        let wants = Wants { observe, ..Wants::default() };
+        let request = TrainRequest { observe, ..TrainRequest::default() };
         let mut works = Vec::new();
         let mut contributing = 0;
         for _ in 0..steps {
             self.step(|device, model, view| {
-                let frame = device.render(model, view, &settings, Look::COUNTS)?;
+                let frame = device.render(model, view, &settings, RenderRequest::COUNTS)?;
                 let blended = device.image(&frame)?.blended.unwrap_or_default();
                 contributing += blended.into_iter().map(u64::from).sum::<u64>();
                 drop(frame);
-                let frame = device.render_train(model, view, &settings, &wants)?;
+                let frame = device.render_train(model, view, &settings, &request)?;
                 if let Some(profiler) = device.profiler() {
                     works.extend(profiler.work(model, &frame)?);
                 }

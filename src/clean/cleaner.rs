@@ -3,7 +3,7 @@
 use serde::Serialize;
 use splat_formats::{CropBox, CropSphere};
 
-use crate::backend::{Photo, RenderSettings, Stay, TrainDevice, Worth};
+use crate::backend::{Contribution, Photo, RenderSettings, Stay, TrainDevice};
 use crate::model::Gaussians;
 use crate::train::event::{Metrics, Split};
 use crate::train::{TrainError, Views};
@@ -39,13 +39,13 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
     }
 
     pub(super) fn weight_max(&self, row: usize) -> f64 {
-        self.now.worths[row].weight_max.into()
+        self.now.contributions[row].weight_max.into()
     }
 
     /// Returns the change of the error without the Gaussian, as a share of its weight.
     pub(super) fn harm(&self, row: usize) -> f64 {
-        let worth = &self.now.worths[row];
-        f64::from(worth.error_change) / f64::from(worth.weight).max(f64::MIN_POSITIVE)
+        let contribution = &self.now.contributions[row];
+        f64::from(contribution.error_change) / f64::from(contribution.weight).max(f64::MIN_POSITIVE)
     }
 
     /// Returns the lowest allowed mean PSNR, dB. A small gain may be lost again, up to the allowed loss.
@@ -196,7 +196,7 @@ pub(super) struct Evaluation {
     /// Sum over their pixels and channels.
     pub(super) squared_error: f64,
     /// Contribution of each Gaussian, removed or not.
-    pub(super) worths: Vec<Worth>,
+    pub(super) contributions: Vec<Contribution>,
 }
 
 impl<'a, 'v, B: TrainDevice> Evaluator<'a, 'v, B> {
@@ -218,7 +218,7 @@ impl<'a, 'v, B: TrainDevice> Evaluator<'a, 'v, B> {
         let Self { device, model, views, settings, passes } = self;
         *passes += 1;
         let absent: Vec<bool> = gone.iter().map(Option::is_some).collect();
-        let mut sums = device.no_worths(model, &absent)?;
+        let mut sums = device.no_contributions(model, &absent)?;
         let order = views.split(Split::Train);
         let sent: Vec<usize> =
             order.iter().copied().filter(|&index| !device.is_resident(index)).collect();
@@ -241,7 +241,7 @@ impl<'a, 'v, B: TrainDevice> Evaluator<'a, 'v, B> {
                 continue;
             }
             let view = views.view(index);
-            let measured = device.add_worths(model, view, settings, &target, &mut sums)?;
+            let measured = device.add_contributions(model, view, settings, &target, &mut sums)?;
             let [width, height] = [view.camera.width, view.camera.height].map(f64::from);
             squared_error += measured.mse * width * height * 3.0;
             psnr += Metrics::from(measured).psnr;
@@ -250,7 +250,7 @@ impl<'a, 'v, B: TrainDevice> Evaluator<'a, 'v, B> {
         if count == 0 {
             return Ok(None);
         }
-        let worths = device.read_worths(&sums)?;
-        Ok(Some(Evaluation { psnr: psnr / f64::from(count), squared_error, worths }))
+        let contributions = device.read_contributions(&sums)?;
+        Ok(Some(Evaluation { psnr: psnr / f64::from(count), squared_error, contributions }))
     }
 }

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use self::cleaner::{Cleaner, Evaluator};
-use crate::backend::{RenderSettings, TrainDevice, Worth};
+use crate::backend::{Contribution, RenderSettings, TrainDevice};
 use crate::math::Real;
 use crate::math::linalg::{Vec3, dot, sub};
 use crate::memory::Bytes;
@@ -107,9 +107,9 @@ pub fn clean<B: TrainDevice>(
 /// step, positions, distances and rules.
 pub fn bytes_beside(gaussians: usize) -> Bytes {
     // On the CPU a third and a fourth copy are being computed.
-    let worths = Bytes::of::<[Worth; 4]>(gaussians);
+    let contributions = Bytes::of::<[Contribution; 4]>(gaussians);
     let extents = Bytes::of::<[[f32; 3]; 3]>(gaussians) + Bytes::of::<[f64; 6]>(gaussians);
-    worths + extents + Bytes::of::<[Option<CleanRule>; 4]>(gaussians)
+    contributions + extents + Bytes::of::<[Option<CleanRule>; 4]>(gaussians)
 }
 
 /// Isolation above which a Gaussian is removed if it hardly changes the error: 3.5 standard deviations (Iglewicz and
@@ -125,7 +125,7 @@ const HARMFUL_ISOLATION_MIN: f64 = 2.5;
 impl<B: TrainDevice> Cleaner<'_, '_, B> {
     /// Removes Gaussians that no view shows, which changes no view.
     fn drop_unseen(&mut self) {
-        for row in self.left(|row| self.now.worths[row].weight_max <= 0.0) {
+        for row in self.left(|row| self.now.contributions[row].weight_max <= 0.0) {
             self.gone[row] = Some(CleanRule::Unseen);
         }
     }
@@ -200,7 +200,7 @@ fn drop_redundant<B: TrainDevice>(cleaner: &mut Cleaner<'_, '_, B>) -> Result<()
 /// Returns this share of the rows left, those that change the views least.
 fn least_changing<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, share: f64) -> Vec<usize> {
     let mut rows = cleaner.left(|_| true);
-    let change = |row: usize| cleaner.now.worths[row].squared_change;
+    let change = |row: usize| cleaner.now.contributions[row].squared_change;
     rows.sort_by(|&a, &b| change(a).total_cmp(&change(b)));
     rows.truncate((share * rows.len() as f64).floor_i32().unsigned_abs() as usize);
     rows
@@ -239,7 +239,7 @@ fn drop_harmful<B: TrainDevice>(cleaner: &mut Cleaner<'_, '_, B>) -> Result<(), 
         for &row in &changes {
             gone[row] = if gone[row].is_some() { None } else { Some(CleanRule::Harmful) };
         }
-        let error_change = |&row: &usize| f64::from(cleaner.now.worths[row].error_change);
+        let error_change = |&row: &usize| f64::from(cleaner.now.contributions[row].error_change);
         let expected: f64 = changes.iter().map(error_change).sum();
         let proposal = cleaner.propose(gone)?;
         let fell = cleaner.now.squared_error - proposal.evaluation.squared_error;
@@ -270,7 +270,7 @@ fn worst<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, most: usize) -> Vec<usize
         gone.is_none_or(|rule| rule == CleanRule::Harmful) && cleaner.harm(*row) < -HARM_MIN
     };
     let mut rows: Vec<usize> = (0..cleaner.gone.len()).filter(may_change).collect();
-    let change = |row: usize| cleaner.now.worths[row].error_change;
+    let change = |row: usize| cleaner.now.contributions[row].error_change;
     rows.sort_by(|&a, &b| change(a).total_cmp(&change(b)));
     rows.truncate(most);
     rows

@@ -23,6 +23,6 @@ pub(super) fn warn<S: Display>(rows: impl IntoIterator<Item = (bool, S)>) {
 }
 
 /// Logs the warnings about a scene's images since the last call.
-pub(super) fn warn_of_images(views: &mut Views<'_>) {
+pub(super) fn warn_about_images(views: &mut Views<'_>) {
     warn(views.take_warnings().into_iter().map(|message| (true, message)));
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::{ArgMatches, Args};
 use serde::{Deserialize, Serialize};
 
-use super::check::{check, warn, warn_of_images};
+use super::check::{check, warn, warn_about_images};
 use super::crop::{CropOptions, number};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::DataError;
@@ -95,7 +95,7 @@ pub(super) fn run(args: &CleanArgs, matches: &ArgMatches) -> anyhow::Result<()> 
 fn clean_model(
     args: &CleanArgs,
     matches: &ArgMatches,
-    tell: impl FnOnce(&CleanReport) -> anyhow::Result<()>,
+    print: impl FnOnce(&CleanReport) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let model_path = &args.model.model_path;
@@ -129,14 +129,14 @@ fn clean_model(
     let report =
         CleanReport::new(&cleaning, &opened, &options, model_path, target.clone(), started);
     // A full disk must not cost the computed report.
-    let told = tell(&report);
+    let printed = print(&report);
     if report.gaussians_after == 0 {
         return Err(nothing_left(model_path).into());
     }
     if let Some(to) = &target {
         write(model_path, to, &opened, &cleaning, trained, &report)?;
     }
-    told
+    printed
 }
 
 /// Returns an error if the model is empty or the crop would remove every Gaussian.
@@ -191,7 +191,7 @@ impl Task for ModelCleaning<'_> {
             ..RenderSettings::DEFAULT
         };
         let cleaning = clean(device, gaussians, &mut views, settings, options)?;
-        warn_of_images(&mut views);
+        warn_about_images(&mut views);
         Ok(cleaning.ok_or_else(|| none_to_compare(&views, Split::Train))?)
     }
 }
@@ -377,7 +377,7 @@ pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
     tracing::info!("Cleaning the model");
     let line = [flag("model-path", model_path), "--overwrite".into()];
     let (args, matches) = parse::<CleanArgs>("clean", &line)?;
-    clean_model(&args, &matches, tell).inspect_err(|_| {
+    clean_model(&args, &matches, print_figures).inspect_err(|_| {
         tracing::warn!(
             "the model is trained and saved, but not cleaned. To clean it: splat clean -m {}",
             shell_word(model_path)
@@ -387,7 +387,7 @@ pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Logs the report instead of printing it to stdout.
-fn tell(report: &CleanReport) -> anyhow::Result<()> {
+fn print_figures(report: &CleanReport) -> anyhow::Result<()> {
     report.described().lines().for_each(|line| tracing::info!("{line}"));
     Ok(())
 }

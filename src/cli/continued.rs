@@ -110,7 +110,7 @@ fn restart_advice(model_path: &Path) -> String {
 }
 
 /// Rejects a resumed run whose limit of images or of time is already reached.
-pub(super) fn refuse_spent(
+pub(super) fn check_iterations_left(
     path: &Path,
     about: &Checkpoint,
     now: &Config,
@@ -146,7 +146,7 @@ pub(super) fn refuse_spent(
 }
 
 /// Warns if a run is made longer without its preset, because the preset's schedules keep the old length.
-pub(super) fn warn_of_longer(before: &Config, now: &Config, preset: Option<&str>) {
+pub(super) fn warn_about_longer(before: &Config, now: &Config, preset: Option<&str>) {
     let (iterations, longer) = (before.optimize.iterations, now.optimize.iterations);
     let share = now.optimize.final_lr_share;
     if preset.is_some_and(follows_iterations) || share == 1.0 || longer <= iterations {
@@ -160,7 +160,7 @@ pub(super) fn warn_of_longer(before: &Config, now: &Config, preset: Option<&str>
 }
 
 /// Warns if a preset replaces options that the run began with.
-pub(super) fn warn_of_other_preset(before: &Config, preset: Option<&str>) {
+pub(super) fn warn_about_other_preset(before: &Config, preset: Option<&str>) {
     let Some(preset) = preset.filter(|preset| changes_run(preset, before)) else { return };
     let earlier = nearest_preset(before)
         .map_or_else(|| "other options".to_owned(), |earlier| format!("--preset {earlier}"));

@@ -14,7 +14,7 @@ use crate::config::{
     Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve, value_name,
 };
 use crate::memory::plan::{Forecast, PlannedCoarse, PlannedRow, PlannedStage, ViewGrowth};
-use crate::memory::{Bytes, Rung};
+use crate::memory::{Bytes, Fallback};
 use crate::train::forecast;
 use crate::train::terms::ViewExtras;
 
@@ -89,7 +89,9 @@ impl DeviceOptions {
         let RankPlace { world, ranks_here, gpu: ordinal } = ranks;
         let target = config.densify.target_gaussians.map(|all| all.div_ceil(world.max(1).into()));
         let mut this = Self { ordinal, ranks_here, target, ..Self::of(config) };
-        this.memory.give_up.retain(|rung| !matches!(rung, Rung::Resolution | Rung::Neighbours));
+        this.memory
+            .give_up
+            .retain(|fallback| !matches!(fallback, Fallback::Resolution | Fallback::Neighbours));
         this
     }
 
@@ -112,8 +114,9 @@ impl DeviceOptions {
         let earlier = Self::of_earlier(config, matches);
         let mut this = Self { target: None, coarse: None, inputs: Inputs::NONE, ..earlier };
         let give_up = &mut this.memory.give_up;
-        let idle = give_up.extract_if(.., |it| matches!(it, Rung::Births | Rung::Neighbours));
-        let idle: Vec<Rung> = idle.collect();
+        let idle = give_up
+            .extract_if(.., |it| matches!(it, Fallback::NewGaussians | Fallback::Neighbours));
+        let idle: Vec<Fallback> = idle.collect();
         if is_typed(matches, "give_up") && !idle.is_empty() {
             let names: Vec<String> = idle.iter().map(value_name).collect();
             tracing::warn!(
@@ -275,12 +278,12 @@ fn on_cuda<T: Task>(options: &DeviceOptions, _task: T) -> anyhow::Result<T::Outp
 /// Returns the error of a program without kernels that is asked to train on a GPU.
 #[cfg(any(not(kernels), test))]
 pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
-    let asked = match options.device {
+    let requested = match options.device {
         DeviceChoice::Cuda => "--device cuda: this",
         DeviceChoice::Auto | DeviceChoice::Cpu => "this machine has an NVIDIA GPU, but this",
     };
     DeviceError::Unavailable(format!(
-        "{asked} program was built without CUDA kernels. {REBUILD}, or use --device cpu"
+        "{requested} program was built without CUDA kernels. {REBUILD}, or use --device cpu"
     ))
 }
 

@@ -14,7 +14,7 @@ use splat_mesh::draw::{DrawnPixels, Paint, draw};
 use splat_mesh::file::{MeshPicture, PaintedMesh, read_glb, read_mesh};
 use splat_mesh::{Camera, Mesh};
 
-use super::check::warn_of_images;
+use super::check::warn_about_images;
 use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, UsageError};
 use super::folder;
@@ -94,9 +94,9 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     args.samples.apply(model.triangles.as_mut(), matches);
     let folder = &args.model.model_path;
     if args.split == Split::Test {
-        model.refuse_seen(folder, "--split train")?;
+        model.check_held_out(folder, "--split train")?;
     }
-    model.refuse_empty(args.split)?;
+    model.check_not_empty(args.split)?;
     if !args.json && !model.altered {
         // A folder that cannot be written fails before minutes of measuring.
         check_writable(folder)?;
@@ -156,7 +156,7 @@ impl Task for Evaluating<'_> {
         let shown = opened.request(split, ShownViews::Nothing);
         let request = EvalRequest { compensation, metrics, lpips, ..shown };
         let evaluation = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
-        warn_of_images(&mut views);
+        warn_about_images(&mut views);
         Ok(evaluation.ok_or_else(|| none_to_compare(&views, split))?)
     }
 }
@@ -526,9 +526,9 @@ fn measure_mesh_images(
 ) -> anyhow::Result<()> {
     let model = args.read(matches)?;
     if split == Split::Test {
-        model.refuse_seen(&args.model_path, "--split train")?;
+        model.check_held_out(&args.model_path, "--split train")?;
     }
-    model.refuse_empty(split)?;
+    model.check_not_empty(split)?;
     if !json {
         check_writable(&args.model_path)?;
     }
@@ -568,7 +568,7 @@ fn measure_mesh_images(
         }
         per_view.push(MeshImage { name: view.name.clone(), figures });
     }
-    warn_of_images(&mut views);
+    warn_about_images(&mut views);
     if per_view.is_empty() {
         return Err(none_to_compare(&views, split).into());
     }

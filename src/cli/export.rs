@@ -53,11 +53,11 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     fit::check(args, &named)?;
     let (from, iteration) = source(args)?;
     if read_ply_primitive(&from).is_ok_and(|it| it == PrimitiveName::Triangles) {
-        warn_of_idle(None, matches);
+        warn_about_idle(None, matches);
         return triangles::run(args, &named, &from, iteration, &target(args)?, matches);
     }
     let mut format = splat_format(args, named)?;
-    warn_of_idle(Some(&format), matches);
+    warn_about_idle(Some(&format), matches);
     let file = frame_of_file(&from)?;
     let (mut splats, dropped) = read_splats(&from, args.input_spz_axes)?;
     let mut placement = args.place.placements(&file, &splats.columns().means)?;
@@ -96,7 +96,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     splats.flatten_for(&format);
     let to = target(args)?;
     if matches!(format, SplatFormat::Spz(_)) {
-        warn_of_sizes(&args.output, &splats, args.place.scale);
+        warn_about_sizes(&args.output, &splats, args.place.scale);
     }
     let near = RenderSettings::DEFAULT.near * args.place.scale;
     let export =
@@ -127,7 +127,7 @@ fn unit_of_page(splats: &Splats, scale: f64) -> f64 {
 }
 
 /// Warns if SPZ clamps the sizes of more than 5 % of the Gaussians. The sizes already include `scale`.
-fn warn_of_sizes(to: &Path, splats: &Splats, scale: f64) {
+fn warn_about_sizes(to: &Path, splats: &Splats, scale: f64) {
     const MANY: f64 = 0.05;
     /// Logarithm of a size in the middle of the range.
     const MIDDLE: f64 = -4.0;
@@ -308,7 +308,7 @@ fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, 
 }
 
 /// Warns about typed options that the format ignores. `None` means triangles.
-fn warn_of_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
+fn warn_about_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
     let is_spz = matches!(format, Some(SplatFormat::Spz(_)));
     let is_sog = matches!(
         format,

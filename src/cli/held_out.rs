@@ -58,7 +58,7 @@ impl<'a> HeldOut<'a> {
 
 /// Returns an error if a run would hold out training views of the model that it starts from. The cause is a change of
 /// the options or of the scene.
-pub(super) fn refuse_seen(
+pub(super) fn check_held_out(
     trained: &TrainedViews,
     checkpoint: Option<&StoredCheckpoint>,
     now: &Config,

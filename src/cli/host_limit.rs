@@ -9,7 +9,7 @@ use crate::layout::GAUSSIANS;
 use crate::memory::plan::{
     ModelSize, OptionalColumns, PlannedRow, PlannedStage, ViewGrowth, ViewSize, largest_that_fits,
 };
-use crate::memory::{Bytes, Rung, host_memory, keep_little_freed_memory, release_freed_memory};
+use crate::memory::{Bytes, Fallback, host_memory, keep_little_freed_memory, release_freed_memory};
 use crate::perceptual::{LayerSizes, LpipsWeights};
 use crate::train::terms::ViewExtras;
 use crate::train::{TrainError, forecast};
@@ -351,9 +351,9 @@ pub(super) fn less_memory(stopped: &TrainError, config: &Config) -> String {
     if !matches!(stopped, TrainError::OutOfMemory { .. }) {
         return String::new();
     }
-    let may_give_up = |rung| memory.give_up.contains(&rung);
-    let may_be_compact = memory.storage_on_gpu().is_compact() || may_give_up(Rung::Compact);
-    let may_be_offloaded = memory.offload == Offload::Sh || may_give_up(Rung::Offload);
+    let may_give_up = |fallback| memory.give_up.contains(&fallback);
+    let may_be_compact = memory.storage_on_gpu().is_compact() || may_give_up(Fallback::Compact);
+    let may_be_offloaded = memory.offload == Offload::Sh || may_give_up(Fallback::Offload);
     if let Some(less) = less_host_memory(stopped) {
         return less.to_owned();
     }

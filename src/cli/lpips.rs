@@ -84,8 +84,8 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
         );
         return Ok(Some(weights));
     }
-    let is_asked_for = is_required || sources.metrics == MetricSet::Reference;
-    let search = if is_asked_for { WeightsSearch::run() } else { WeightsSearch::default() };
+    let is_requested = is_required || sources.metrics == MetricSet::Reference;
+    let search = if is_requested { WeightsSearch::run() } else { WeightsSearch::default() };
     if let Some(path) = &search.found {
         let weights = LpipsWeights::read(path)?;
         tracing::debug!("LPIPS is measured with {}", lpips_in_words(weights.files()));

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Args, Command};
 use serde::Serialize;
 use splat_mesh::MeshReport;
 
-use super::check::{check, warn, warn_of_images};
+use super::check::{check, warn, warn_about_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DoesNotFit, UsageError};
 use super::host_limit::{SURFACE_MAPS, planned_model};
@@ -21,7 +21,7 @@ use crate::config::{Config, PrimitiveName};
 use crate::dataset::Frame;
 use crate::files::{WorkFolder, check_writable, create_folder, write_text};
 use crate::memory::plan::{CONTEXT, Granule, ModelSize, PlannedMeshing, PlannedRow, ViewGrowth};
-use crate::memory::{Bytes, Limit, Rung, host_memory};
+use crate::memory::{Bytes, Fallback, Limit, host_memory};
 use crate::mesh::{
     AtlasKind, Consistency, DrawnModel, Exposures, ExtractionFigures, Finished, FinishingWork,
     Focus, MeshFiles, MeshMethod, MeshOptions, MeshTexture, PoissonOptions, StepSeconds,
@@ -53,7 +53,7 @@ pub(super) fn run(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<()> {
 pub(super) fn make(args: &MeshArgs, matches: &ArgMatches) -> anyhow::Result<Vec<PathBuf>> {
     let started = Instant::now();
     args.options.check()?;
-    warn_of_idle(&args.options, matches);
+    warn_about_idle(&args.options, matches);
     let model = args.model.read(matches)?;
     model.check_primitive([(
         PrimitiveName::Triangles,
@@ -178,7 +178,7 @@ impl Task for Meshing<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<MadeMesh> {
         let mut views = Views::new(&self.opened.dataset, &self.opened.images);
         let made = self.make(device, &mut views);
-        warn_of_images(&mut views);
+        warn_about_images(&mut views);
         made
     }
 }
@@ -239,8 +239,8 @@ impl Meshing<'_> {
         };
         let room = room(config.memory.host_limit);
         let progress = WorkProgress::to_stderr();
-        let told = &|stage, share| progress.tell(stage, share);
-        let mut drawn = DrawnModel { device, model: &model, views, settings, told };
+        let on_progress = &|stage, share| progress.report(stage, share);
+        let mut drawn = DrawnModel { device, model: &model, views, settings, on_progress };
         let started = Instant::now();
         let seed = config.run.seed;
         // Poisson checks its own points, and surfels have no density to check.
@@ -296,7 +296,7 @@ pub(super) fn meshing(
         seen,
         drawing: options.drawing(),
         textured: options.texture.texture == TextureSource::Gaussians,
-        bands: config.memory.give_up.contains(&Rung::Bands),
+        bands: config.memory.give_up.contains(&Fallback::Bands),
         context: CONTEXT,
         granule: Granule::default(),
         dry_run,
@@ -367,7 +367,7 @@ fn described(finished: &Finished, extraction_seconds: f64, seconds: f64) -> Stri
 }
 
 /// Warns about options of other methods, replaced options and options of a missing texture.
-fn warn_of_idle(options: &MeshOptions, matches: &ArgMatches) {
+fn warn_about_idle(options: &MeshOptions, matches: &ArgMatches) {
     let method = options.method;
     let of_methods = [
         (MeshMethod::Tsdf, command_of::<TsdfOptions>("tsdf")),
@@ -392,11 +392,11 @@ fn warn_of_idle(options: &MeshOptions, matches: &ArgMatches) {
     for (id, _, by) in replaced.into_iter().filter(|(id, is, _)| *is && is_typed(matches, id)) {
         tracing::warn!("--{} has no effect with {by}", id.replace('_', "-"));
     }
-    warn_of_idle_texture(&options.texture, matches);
+    warn_about_idle_texture(&options.texture, matches);
 }
 
 /// Warns about options of a missing texture or of another atlas layout.
-pub(super) fn warn_of_idle_texture(options: &TextureOptions, matches: &ArgMatches) {
+pub(super) fn warn_about_idle_texture(options: &TextureOptions, matches: &ArgMatches) {
     if options.texture == TextureSource::None {
         let command = command_of::<TextureOptions>("texture");
         for flag in typed(&command, matches).filter(|&flag| flag != "texture") {

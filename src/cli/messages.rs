@@ -753,7 +753,7 @@ fn program_errors() -> Vec<Section> {
             ColmapError::Unreadable { path: COLMAP_IMAGES.into(), source: denied() },
             ColmapError::OtherContent {
                 path: COLMAP_IMAGES.into(),
-                found: splat_mesh::file::ply::LFS_SAID,
+                found: splat_mesh::file::ply::LFS_MESSAGE,
             },
             ColmapError::Truncated {
                 path: COLMAP_IMAGES.into(),
@@ -803,7 +803,7 @@ fn program_errors() -> Vec<Section> {
             TransformsError::Json { path: TRANSFORMS.into(), source: json() },
             TransformsError::OtherContent {
                 path: TRANSFORMS.into(),
-                found: splat_mesh::file::ply::LFS_SAID,
+                found: splat_mesh::file::ply::LFS_MESSAGE,
             },
             TransformsError::NoNumber { path: TRANSFORMS.into(), line: 12, column: 7, word: "NaN" },
             TransformsError::File {
@@ -1074,7 +1074,7 @@ fn program_errors() -> Vec<Section> {
             ExtractionError::TooManyPoints { gaussians: 1_200_000, fits: 900_000 },
             ExtractionError::SurfacePoints { wanted: 2_000_000, fits: 900_000 },
             ExtractionError::NoTexturedFormat,
-            ExtractionError::TextureMemory { asked: 16_384, fits: 8192 },
+            ExtractionError::TextureMemory { requested: 16_384, fits: 8192 },
             ExtractionError::NothingLeft { faces: 1000, min_component: "1%".to_owned() },
             ExtractionError::DecimatedAway { faces: 1000, target: 7 },
             ExtractionError::PeeledAway { faces: 1000 },

@@ -19,7 +19,6 @@ mod folder;
 mod held_out;
 mod help;
 mod host_limit;
-mod intent;
 mod lpips;
 mod mesh;
 #[cfg(test)]
@@ -32,6 +31,7 @@ mod profile;
 mod ranks;
 mod refine;
 mod render;
+mod resolved_run;
 mod scene;
 mod settle;
 mod short_help;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::exit::Interrupted;
 use super::folder::point_clouds;
-use super::intent::DEMO_SCENE;
 use super::output::shell_word;
+use super::resolved_run::DEMO_SCENE;
 use crate::config::{Config, PrimitiveName};
 use crate::telemetry::{ProgressStyle, closing_row, shows_news};
 
@@ -13,9 +13,9 @@ use crate::telemetry::{ProgressStyle, closing_row, shows_news};
 const COLUMNS: usize = 66;
 
 /// Prints the next commands below the figures of the run. `model`: folder of the model or of its cleaned version.
-pub(super) fn tell_next(model: &Path, config: &Config, style: ProgressStyle) {
+pub(super) fn print_next(model: &Path, config: &Config, style: ProgressStyle) {
     if has_block(style) {
-        tell(&next_lines(model, config));
+        print_lines(&next_lines(model, config));
     }
 }
 
@@ -24,7 +24,7 @@ pub(super) fn interrupted(command: &str, style: ProgressStyle) -> Interrupted {
     if !has_block(style) || !shows_news(module_path!()) {
         return Interrupted { command: Some(command.to_owned()) };
     }
-    tell(&command_rows("continue", command));
+    print_lines(&command_rows("continue", command));
     Interrupted { command: None }
 }
 
@@ -33,7 +33,7 @@ fn has_block(style: ProgressStyle) -> bool {
     matches!(style, ProgressStyle::Bar | ProgressStyle::Plain)
 }
 
-fn tell(lines: &[String]) {
+fn print_lines(lines: &[String]) {
     for line in lines {
         tracing::info!(is_headline = true, "{line}");
     }

@@ -12,9 +12,9 @@ use self::report::{
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
 use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, training};
-use super::intent::tell_usual;
 use super::output::print_report;
 use super::refine::BoundOptions;
+use super::resolved_run::log_usual;
 use super::scene::{named_or_here, open_to_train};
 use super::settle::{LimitSource, PointLimit};
 use super::start::{Start, read_model_file};
@@ -28,7 +28,7 @@ use crate::layout::{GAUSSIANS, TRIANGLES};
 use crate::memory::plan::{
     self, Granule, ModelSize, PlannedRow, PlannedRun, Storage, ViewGrowth, nccl, nccl_blocks,
 };
-use crate::memory::{Bytes, Limit, Rung};
+use crate::memory::{Bytes, Fallback, Limit};
 use crate::mesh::MeshOptions;
 use crate::train::schedule::view_divisor;
 use crate::train::{forecast, render_footprint};
@@ -115,7 +115,7 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let dataset = open_to_train(&config)?;
     let start = Start::of(&dataset, &config)?;
     let limit = PointLimit::settle(&mut config, &dataset, start.len() as u64);
-    tell_usual(usual);
+    log_usual(usual);
     let mut report = report(args, matches, &config, &dataset, &start, limit, budget)?;
     let on_host = check_host(&config, &dataset, &start, args.gaussians, report.gaussians.count);
     report.host_limit = on_host.as_ref().map(|found| PlannedHost {
@@ -223,15 +223,16 @@ fn report(
         inputs: forecast::inputs(config, forecast::extras(dataset)),
         photographs: forecast::photographs(dataset),
         colors: forecast::color_tables(config, dataset),
-        births: None,
+        new_gaussians: None,
         coarse: forecast::coarse(config),
         batch_views: config.optimize.batch_views,
         rounds: forecast::strategy(config, dataset).shape(),
         target: config.densify.target_gaussians,
-        bands: config.memory.give_up.contains(&Rung::Bands),
+        bands: config.memory.give_up.contains(&Fallback::Bands),
         // Growth may be refused first if the fallbacks include it.
-        resolution: config.memory.give_up.contains(&Rung::Resolution)
-            && (!config.memory.give_up.contains(&Rung::Births) || gaussians.count <= start),
+        resolution: config.memory.give_up.contains(&Fallback::Resolution)
+            && (!config.memory.give_up.contains(&Fallback::NewGaussians)
+                || gaussians.count <= start),
         context: args.context,
         granule: Granule::default(),
         dry_run,
@@ -287,14 +288,14 @@ fn report(
 }
 
 /// Returns the run after training's fallbacks, if refusing new Gaussians is one of them.
-fn with_fallbacks(may: &[Rung], run: &PlannedRun) -> Option<PlannedRun> {
+fn with_fallbacks(may: &[Fallback], run: &PlannedRun) -> Option<PlannedRun> {
     let storage = match run.model.storage {
-        _ if may.contains(&Rung::Offload) => Storage::Offloaded,
-        Storage::Full | Storage::HalfColors if may.contains(&Rung::Compact) => Storage::Compact,
+        _ if may.contains(&Fallback::Offload) => Storage::Offloaded,
+        Storage::Full | Storage::HalfColors if may.contains(&Fallback::Compact) => Storage::Compact,
         as_it_is => as_it_is,
     };
     let model = ModelSize { storage, ..run.model };
-    may.contains(&Rung::Births).then(|| PlannedRun { model, ..run.clone() })
+    may.contains(&Fallback::NewGaussians).then(|| PlannedRun { model, ..run.clone() })
 }
 
 /// Returns the planned number of Gaussians and its source. `of_model`: number in the model of `--model`.
@@ -315,7 +316,7 @@ fn gaussians(
         return counted(count, "--gaussians");
     }
     // Without density control the number stays the same.
-    if !limit.has_rounds {
+    if !limit.densifies {
         return counted(start, "those at the start: there is no round of density control");
     }
     match (limit.source, of_model) {

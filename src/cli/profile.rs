@@ -262,7 +262,7 @@ fn push_given_up(text: &mut String, profile: &Profile) {
             text,
             "\n  iteration {}: {}: {} ({:.2} of {:.2} GiB were held)",
             change.iteration,
-            change.rung.words(change.given_up),
+            change.fallback.words(change.given_up),
             maybe_mib(Some(change.bytes)),
             change.held.gib(),
             change.budget.gib()

@@ -37,7 +37,7 @@ use crate::dataset::Dataset;
 use crate::memory::Bytes;
 use crate::telemetry::{log_error, release_notices};
 use crate::train::appearance::compensation;
-use crate::train::obey::{FollowerRun, fingerprint, fingerprint_of};
+use crate::train::follower::{FollowerRun, fingerprint, fingerprint_of};
 
 #[cfg(kernels)]
 use crate::backend::cuda::ranks::CudaShard;
@@ -102,7 +102,7 @@ impl RankRole {
     }
 }
 
-/// True if what this process has to say of the command line, rank 0 says: it starts the ranks, or obeys another.
+/// True if what this process has to say of the command line, rank 0 says: it starts the ranks, or follows another.
 pub(super) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
     match RankRole::among(args.ranks(), &args.ranks_flag()) {
         Ok(RankRole::Supervisor(_)) => true,
@@ -114,7 +114,7 @@ pub(super) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
 // A rank that has met the others: its exchange, and its line to the coordinator.
 
 /// Interval at which a rank checks for a request to stop.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time in which a rank that has lost another waits for the reason.
 const NEWS_TIME: Duration = Duration::from_secs(8);
@@ -150,7 +150,7 @@ impl RankGroup {
             }
             end();
         };
-        link.watch(signals::ask_to_stop, end_with)?;
+        link.watch(signals::request_stop, end_with)?;
         let exchange = Exchange::connect(data, JOIN_TIME).map_err(|source| {
             link.fail(Exit::Device.code(), &source.to_string());
             JoinFailed { source }
@@ -224,7 +224,7 @@ impl RankGroup {
     }
 
     /// Refuses what several processes cannot train yet, and says how many of them have nothing to draw.
-    pub(super) fn refuse(&self, config: &Config) -> Result<(), UsageError> {
+    pub(super) fn check(&self, config: &Config) -> Result<(), UsageError> {
         let is_gpu = self.device_options(config).is_gpu();
         let (problem, remedy) = if config.optimize.primitive == PrimitiveName::Surfels && is_gpu {
             ("trains no surfels on GPUs", "Leave --primitive surfels out")
@@ -238,7 +238,7 @@ impl RankGroup {
         } else if compensation(&config.optimize).is_some() {
             ("learns no colours of photographs", "Leave --appearance out")
         } else {
-            self.warn_of_idle(config.optimize.batch_views);
+            self.warn_about_idle(config.optimize.batch_views);
             return Ok(());
         };
         let world = self.world();
@@ -248,7 +248,7 @@ impl RankGroup {
         )))
     }
 
-    fn warn_of_idle(&self, views: u32) {
+    fn warn_about_idle(&self, views: u32) {
         let idle = self.world().saturating_sub(views);
         if idle > 0 {
             tracing::warn!(
@@ -263,11 +263,11 @@ impl RankGroup {
 /// Meets the other ranks, unless it is asked to stop first: then the thread that waits for them ends with this
 /// process.
 fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (launch, claims) = (launch.clone(), claims());
-    thread::spawn(move || tell.send(join(&launch, &claims, JOIN_TIME)).ok());
+    thread::spawn(move || sender.send(join(&launch, &claims, JOIN_TIME)).ok());
     loop {
-        match told.recv_timeout(LOOK) {
+        match receiver.recv_timeout(POLL_INTERVAL) {
             Ok(joined) => return Ok(joined.map_err(|source| JoinFailed { source })?),
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
                 return Err(StoppedJoin.into());
@@ -344,7 +344,7 @@ pub(super) fn lead<T>(
 // The ranks other than 0: they have their photographs and their share of the model, and do what rank 0 asks.
 
 /// Does what rank 0 asks for, to the end of the run.
-pub(super) fn obey(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
+pub(super) fn follow(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     // Held to the end: a signal that comes late is none that ends this process alone.
     let stop = stop_on_signals()?;
     share_threads(launch);
@@ -372,13 +372,13 @@ fn pass_on(link: &Arc<Link>, stop: &Arc<AtomicBool>) {
     let (link, stop) = (Arc::downgrade(link), Arc::clone(stop));
     thread::spawn(move || {
         while !stop.load(Ordering::Relaxed) {
-            sleep(LOOK);
+            sleep(POLL_INTERVAL);
             if link.strong_count() == 0 {
                 return;
             }
         }
         if let Some(link) = link.upgrade() {
-            link.ask_stop();
+            link.request_stop();
         }
     });
 }
@@ -401,7 +401,7 @@ fn follow_leader(group: &RankGroup, line: RankLine) -> anyhow::Result<()> {
     if options.is_gpu() {
         return work.on_gpu(&options, line);
     }
-    work.obey(CpuShard::new(device::processor(&options)?, line))
+    work.follow(CpuShard::new(device::processor(&options)?, line))
 }
 
 /// The run of a rank that follows rank 0.
@@ -415,7 +415,7 @@ impl RankWork<'_> {
     #[cfg(kernels)]
     fn on_gpu(&self, options: &DeviceOptions, line: RankLine) -> anyhow::Result<()> {
         match device::open_cuda(options) {
-            Ok(cuda) => self.obey(CudaShard::new(cuda, line)),
+            Ok(cuda) => self.follow(CudaShard::new(cuda, line)),
             Err(problem) => {
                 Opening::decline(&line, Problem::Device(message(&problem)))?;
                 Err(problem)
@@ -431,12 +431,12 @@ impl RankWork<'_> {
         Err(problem.into())
     }
 
-    fn obey<S: RankShard>(&self, shard: S) -> anyhow::Result<()> {
+    fn follow<S: RankShard>(&self, shard: S) -> anyhow::Result<()> {
         let &Self { config, dataset, group } = self;
         let images = open_images(dataset, &config.memory, Bytes(0))?;
         let progress = |image| group.link.progress(image);
         let rank = FollowerRun { dataset, images: &images, config, progress: &progress };
-        Ok(rank.obey(&mut Follower::join(shard)?)?)
+        Ok(rank.follow(&mut Follower::join(shard)?)?)
     }
 }
 

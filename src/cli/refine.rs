@@ -13,7 +13,7 @@ use splat_mesh::decimate::{DecimateOptions, decimate};
 use splat_mesh::file::read_mesh;
 
 use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings};
-use super::check::{warn, warn_of_images};
+use super::check::{warn, warn_about_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DataError, DoesNotFit, OutOfMemory};
 use super::folder;
@@ -21,7 +21,7 @@ use super::folder::TrainedViews;
 use super::host_limit::{
     BOUND_MESH, HostRoom, OnProcessor, less_host_memory, planned_model, showing,
 };
-use super::mesh::{exposures, room, texture_described, warn_of_idle_texture};
+use super::mesh::{exposures, room, texture_described, warn_about_idle_texture};
 use super::next::interrupted;
 use super::output::{print_paths, shell_word};
 use super::parser::command_of;
@@ -38,7 +38,7 @@ use crate::files::{FolderLock, OutputError, create_folder};
 use crate::memory::plan::{
     BoundSizes, CONTEXT, Granule, ModelSize, PlannedRefinement, PlannedRow, Storage, ViewGrowth,
 };
-use crate::memory::{Bytes, Rung};
+use crate::memory::{Bytes, Fallback};
 use crate::mesh::{
     BindRule, BoundStart, DrawnModel, MeshFiles, MeshTexture, TextureSource, bind_mesh,
     colors_of_model, convert_mesh, placed_gaussians, refined_mesh, texture, write_mesh,
@@ -71,7 +71,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
     let began = Instant::now();
     let options = args.resolved()?;
     args.texture.check()?;
-    warn_of_idle_texture(&args.texture, matches);
+    warn_about_idle_texture(&args.texture, matches);
     let model = args.model.read(matches)?;
     model.check_primitive([
         (
@@ -85,7 +85,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
              -o mesh.glb, or train with --primitive gaussians",
         ),
     ])?;
-    model.refuse_seen(&args.model.model_path, "the options of its training")?;
+    model.check_held_out(&args.model.model_path, "the options of its training")?;
     let trained = model.trained_on();
     let path = mesh_file(&args.model, args.mesh.as_deref(), model.iteration)?;
     let mesh = prepare_mesh(&path, options.vertices, &model)?;
@@ -117,7 +117,7 @@ pub(super) fn make(args: &RefineArgs, matches: &ArgMatches) -> anyhow::Result<Ve
         lock = FolderLock::take(&folder)?;
     }
     if let Some(earlier) = &earlier {
-        earlier.refuse_other(&settings, &folder)?;
+        earlier.check_same_settings(&settings, &folder)?;
         if earlier.is_complete(&folder, &args.formats, &args.texture) {
             tracing::info!(
                 "{} is complete already, with these options; --overwrite refines again",
@@ -274,10 +274,10 @@ fn make_texture<B: TrainDevice>(
     };
     let room = room(config.memory.host_limit);
     let progress = WorkProgress::to_stderr();
-    let told = &|stage, share| progress.tell(stage, share);
-    let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings, told };
+    let on_progress = &|stage, share| progress.report(stage, share);
+    let mut drawn = DrawnModel { device, model: &model, views: &mut views, settings, on_progress };
     let made = texture(&mut drawn, mesh, &args.texture, &exposures, room)?;
-    warn_of_images(&mut views);
+    warn_about_images(&mut views);
     if let Some(texture) = &made {
         tracing::info!("{}", texture_described(&texture.figures));
     }
@@ -310,7 +310,7 @@ fn measure_model<B: TrainDevice>(
     let model = device.upload(&opened.gaussians)?;
     let request = opened.request(Split::Test, ShownViews::Nothing);
     let found = evaluate(device, &model, &mut views, &request, |_| Ok(()))?;
-    warn_of_images(&mut views);
+    warn_about_images(&mut views);
     Ok(found)
 }
 
@@ -417,8 +417,8 @@ pub(super) fn refining(
         measured: None,
         photographs: forecast::photographs(dataset),
         textured: false,
-        bands: give_up.contains(&Rung::Bands),
-        resolution: give_up.contains(&Rung::Resolution),
+        bands: give_up.contains(&Fallback::Bands),
+        resolution: give_up.contains(&Fallback::Resolution),
         context: CONTEXT,
         granule: Granule::default(),
         dry_run,

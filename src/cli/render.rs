@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{ArgMatches, Args};
 use image::ExtendedColorType;
 
-use super::check::{check, warn_of_images};
+use super::check::{check, warn_about_images};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::UsageError;
 use super::output::print;
@@ -79,7 +79,7 @@ pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()>
     ])?;
     args.samples.apply(model.triangles.as_mut(), matches);
     if !args.skip_test {
-        model.refuse_seen(&args.model.model_path, "--skip-test")?;
+        model.check_held_out(&args.model.model_path, "--skip-test")?;
     }
     let opened = model.open(None)?;
     device::on(
@@ -122,7 +122,7 @@ impl Task for Rendering<'_> {
                 Ok(folders.write(view)?)
             })
             .context("rendering")?;
-            warn_of_images(&mut views);
+            warn_about_images(&mut views);
             // Views that masks hide are written as black images but cannot be measured.
             if pictures == 0 {
                 return Err(none_to_compare(&views, split).into());

@@ -77,7 +77,7 @@ pub(super) struct ReadModel {
 
 impl ReadModel {
     /// Returns an error if a held-out view was a training view. `instead`: flags that need no held-out view.
-    pub(super) fn refuse_seen(&self, model_path: &Path, instead: &str) -> Result<(), DataError> {
+    pub(super) fn check_held_out(&self, model_path: &Path, instead: &str) -> Result<(), DataError> {
         let Some(trained) = &self.trained else { return Ok(()) };
         let (before, now) = (&self.trained_scene, &self.config.scene);
         check_unseen(model_path, trained, before, now, instead, &self.dataset)
@@ -105,7 +105,7 @@ impl ReadModel {
     }
 
     /// Returns an error if the test split has no views.
-    pub(super) fn refuse_empty(&self, split: Split) -> Result<(), UsageError> {
+    pub(super) fn check_not_empty(&self, split: Split) -> Result<(), UsageError> {
         if split == Split::Test && self.dataset.test.is_empty() {
             return Err(nothing_held_out(self.trained.as_ref(), &self.dataset));
         }
@@ -317,15 +317,15 @@ pub(super) fn open_at(config: &mut Config, file: &Frame) -> Result<Dataset, Data
 
 /// Reads a scene and logs its warnings.
 pub(super) fn open_scene(options: &SceneOptions) -> Result<Dataset, DatasetError> {
-    Dataset::load(options).inspect(tell_warnings)
+    Dataset::load(options).inspect(log_warnings)
 }
 
 /// Reads a scene to train on and logs its warnings.
 pub(super) fn open_to_train(config: &Config) -> Result<Dataset, DatasetError> {
-    Dataset::load_to_train(config).inspect(tell_warnings)
+    Dataset::load_to_train(config).inspect(log_warnings)
 }
 
-fn tell_warnings(dataset: &Dataset) {
+fn log_warnings(dataset: &Dataset) {
     for warning in &dataset.warnings {
         tracing::warn!(is_about_data = true, "{warning}");
     }
@@ -348,7 +348,10 @@ const WHITE_COUNTS: &str =
     "Masks are white where a photograph counts: invert them, or move them away";
 
 /// Returns an error if the masks hide every training view.
-pub(super) fn refuse_hidden(dataset: &Dataset, images: &ImageLoader) -> Result<(), DataError> {
+pub(super) fn check_not_all_hidden(
+    dataset: &Dataset,
+    images: &ImageLoader,
+) -> Result<(), DataError> {
     let mut first_hidden = None;
     for &view in &dataset.train {
         match images.fetch(view) {

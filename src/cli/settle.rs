@@ -31,7 +31,7 @@ pub(super) struct PointLimit {
     pub(super) most: u64,
     pub(super) source: LimitSource,
     /// True if the run has a densification step.
-    pub(super) has_rounds: bool,
+    pub(super) densifies: bool,
 }
 
 /// Source of a run's largest number of Gaussians.
@@ -49,13 +49,13 @@ impl PointLimit {
     /// Resolves `--max-points` for a run that starts with `now` Gaussians. The options store a number that follows
     /// from the training pixels, so that a resumed run keeps it.
     pub(super) fn settle(config: &mut Config, dataset: &Dataset, now: u64) -> Self {
-        let has_rounds = forecast::has_rounds(config, dataset);
+        let densifies = forecast::densifies(config, dataset);
         let (mut most, source) = largest_number(config, dataset.train_pixels());
         if source == LimitSource::Pixels {
             most = most.max(now);
             config.densify.max_points = Some(most);
         }
-        Self { most, source, has_rounds }
+        Self { most, source, densifies }
     }
 }
 

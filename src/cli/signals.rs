@@ -79,7 +79,7 @@ fn handle() -> Result<(), ctrlc::Error> {
             release_notices();
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
-        tell_of_stop();
+        log_stop();
     })?;
     if ignores_hangup {
         // The new handler also covers SIGHUP.
@@ -88,17 +88,17 @@ fn handle() -> Result<(), ctrlc::Error> {
     Ok(())
 }
 
-fn tell_of_stop() {
+fn log_stop() {
     tracing::info!(
         "stopping after this iteration, with a checkpoint; once more stops at once, without"
     );
 }
 
 /// Asks the current run to stop, as a signal does.
-pub(super) fn ask_to_stop() {
+pub(super) fn request_stop() {
     let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
     if running.is_some_and(|stop| !stop.swap(true, Ordering::Relaxed)) {
-        tell_of_stop();
+        log_stop();
     }
 }
 

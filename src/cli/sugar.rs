@@ -67,22 +67,22 @@ pub(super) fn run(args: &SugarArgs, matches: &ArgMatches) -> anyhow::Result<()> 
              MODEL cleans the model afterwards",
         ),
     ])?;
-    let (model, mut stages, mut told) = if args.skip_coarse {
+    let (model, mut stages, mut defaults) = if args.skip_coarse {
         (coarse_model(args)?, Vec::new(), Vec::new())
     } else {
-        let (model_path, train, told) = training(args, matches)?;
-        (MeshedModel::Trained(model_path), vec![train], told)
+        let (model_path, train, defaults) = training(args, matches)?;
+        (MeshedModel::Trained(model_path), vec![train], defaults)
     };
     stages.push(meshing(&model, args, matches));
     if !args.skip_refinement {
         let flags = refinement_on_processor(args, matches);
         stages.push(refining(&model, args, matches, &flags)?);
-        told.extend(flags);
+        defaults.extend(flags);
     }
-    if !told.is_empty() {
-        tracing::info!("defaults on the CPU: {}. A GPU takes more of each", told.join(" "));
+    if !defaults.is_empty() {
+        tracing::info!("defaults on the CPU: {}. A GPU takes more of each", defaults.join(" "));
     }
-    warn_of_idle(args, matches);
+    warn_about_idle(args, matches);
     let written = follow(&stages, model.path())?;
     Ok(print_paths(&written)?)
 }
@@ -265,7 +265,7 @@ fn training(
             flags.push(format!("--n-samples-for-sdf={samples}"));
         }
     }
-    let told = if layers.on_processor { flags.clone() } else { Vec::new() };
+    let defaults = if layers.on_processor { flags.clone() } else { Vec::new() };
     line.extend(flags.into_iter().map(OsString::from));
     let (args, matches) = parse::<TrainArgs>(TRAIN, &line)?;
     let typed = Some(Typed { flags: &args.options, matches: &matches });
@@ -275,7 +275,7 @@ fn training(
     Ok((
         model_path,
         CommandStage { name: TRAIN, line, options: options_of(&decided)?, run: run_training },
-        told,
+        defaults,
     ))
 }
 
@@ -336,7 +336,7 @@ pub(super) struct SugarArgs {
 }
 
 /// Warns about typed options of stages that do not run.
-fn warn_of_idle(args: &SugarArgs, matches: &ArgMatches) {
+fn warn_about_idle(args: &SugarArgs, matches: &ArgMatches) {
     if args.skip_coarse {
         // Later stages use the options of scene and machine too.
         let shared = [command_of::<SceneOptions>("scene"), command_of::<MachineOptions>("machine")];
@@ -431,7 +431,7 @@ impl MeshedModel {
     }
 
     /// Returns the arguments that describe the model, and those that the result depends on.
-    fn told(&self, matches: &ArgMatches) -> (Vec<OsString>, Vec<OsString>) {
+    fn arguments(&self, matches: &ArgMatches) -> (Vec<OsString>, Vec<OsString>) {
         let mut line = vec![flag("model-path", self.path())];
         let mut options = Vec::new();
         if let Self::Given(_, iteration) = self {
@@ -463,7 +463,7 @@ fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> Comma
         options.extend(texture(matches));
         options.extend(formats(args, matches));
     }
-    let (mut line, of_model) = model.told(matches);
+    let (mut line, of_model) = model.arguments(matches);
     line.extend(options.iter().cloned());
     line.extend(machine_options::<MeshArgs>(MESH, model, matches));
     options.extend(of_model);
@@ -477,8 +477,10 @@ fn machine_options<A: Args>(
     matches: &ArgMatches,
 ) -> Vec<OsString> {
     let machine = command_of::<MachineOptions>("machine");
-    let is_told = matches!(model, MeshedModel::Given(..));
-    forwarded(&command_of::<A>(name), matches, |id| has(&machine, id) && !(is_told && id == "seed"))
+    let is_given = matches!(model, MeshedModel::Given(..));
+    forwarded(&command_of::<A>(name), matches, |id| {
+        has(&machine, id) && !(is_given && id == "seed")
+    })
 }
 
 fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
@@ -514,7 +516,7 @@ fn refining(
     options.extend(args.refinement_iterations.map(|count| format!("--iterations={count}").into()));
     options.extend(texture(matches));
     options.extend(formats(args, matches));
-    let (mut line, of_model) = model.told(matches);
+    let (mut line, of_model) = model.arguments(matches);
     line.extend(options.iter().cloned());
     line.extend(machine_options::<RefineArgs>(REFINE, model, matches));
     options.extend(of_model);

@@ -11,14 +11,14 @@ use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
 use super::exit::{NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
 use super::folder::TrainedViews;
-use super::held_out::refuse_seen;
+use super::held_out::check_held_out;
 use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, less_memory, training};
-use super::intent::Intent;
 use super::lpips::{self, LpipsDemand, Sources};
-use super::next::{demo_summary, interrupted, tell_next};
+use super::next::{demo_summary, interrupted, print_next};
 use super::output::{print, shell_word};
 use super::ranks::{self, RankGroup, RankRole};
-use super::scene::{absolute, open_images, open_to_train, refuse_hidden};
+use super::resolved_run::ResolvedRun;
+use super::scene::{absolute, check_not_all_hidden, open_images, open_to_train};
 use super::settle::{LimitSource, PointLimit, settle_by_photographs, settle_passes};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
@@ -33,7 +33,7 @@ use crate::memory::plan::{PlannedRow, ViewGrowth};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile, grouped, release_notices};
-use crate::train::obey::fingerprint;
+use crate::train::follower::fingerprint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
             release_notices();
             return ranks::supervise(world, args);
         }
-        RankRole::Rank(launch) if launch.rank > 0 => return ranks::obey(&launch, args),
+        RankRole::Rank(launch) if launch.rank > 0 => return ranks::follow(&launch, args),
         RankRole::Rank(launch) => {
             ranks::lead(&launch, args, |group| train(args, matches, Some(group)))?
         }
@@ -62,7 +62,7 @@ pub(super) fn run(args: &TrainArgs, matches: &ArgMatches) -> anyhow::Result<()> 
         return Ok(print(&demo_summary(&model_path))?);
     }
     let model = cleaned.as_deref().unwrap_or(&model_path);
-    tell_next(model, &config, args.style());
+    print_next(model, &config, args.style());
     Ok(())
 }
 
@@ -74,17 +74,17 @@ pub(super) fn train(
 ) -> anyhow::Result<Option<TrainedModel>> {
     let started = Instant::now();
     let world = group.as_ref().map_or(1, |group| group.world());
-    let mut intent = match Intent::make(args, matches, world) {
+    let mut resolved = match ResolvedRun::make(args, matches, world) {
         Err(error) if error.is::<NothingToTrain>() => {
             tracing::warn!("{error}");
             return Ok(None);
         }
         made => made?,
     };
-    let primitive = intent.config.optimize.primitive;
+    let primitive = resolved.config.optimize.primitive;
     check([
         (
-            args.gpus.is_some() && intent.config.run.device == DeviceChoice::Cpu,
+            args.gpus.is_some() && resolved.config.run.device == DeviceChoice::Cpu,
             "--gpus trains on GPUs, and --device cpu on none: give one of both",
         ),
         (
@@ -94,41 +94,41 @@ pub(super) fn train(
         ),
     ])?;
     if args.gpus.is_some() {
-        intent.config.run.device = DeviceChoice::Cuda;
+        resolved.config.run.device = DeviceChoice::Cuda;
     }
-    if args.demo && device::demo_lacks_kernels(intent.config.run.device) {
+    if args.demo && device::demo_lacks_kernels(resolved.config.run.device) {
         tracing::warn!(
             "trains on the processor, far slower than the GPU: the program has no CUDA kernels. {REBUILD}"
         );
         // The configuration stores it, so that eval, render and --resume use the processor too.
-        intent.config.run.device = DeviceChoice::Cpu;
+        resolved.config.run.device = DeviceChoice::Cpu;
     }
     // Find the weights before training: a long run must not end without its metric.
-    let output = &intent.config.output;
+    let output = &resolved.config.output;
     let path = output.lpips_weights.as_deref();
-    let is_earlier = intent.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
+    let is_earlier = resolved.checkpoint.is_some() && args.options.output.lpips_weights.is_none();
     let (named, earlier) = if is_earlier { (None, path) } else { (path, None) };
     let demand = LpipsDemand::of(output.enable_lpips, matches);
     let metrics = output.metrics;
     let lpips = lpips::weights(&Sources { named, earlier, demand, metrics })?;
     // The configuration stores the file, so that eval and --resume use the same weights.
     if let Some(network) = lpips.as_ref().and_then(|weights| weights.files().first()) {
-        intent.config.output.lpips_weights = Some(absolute(network));
+        resolved.config.output.lpips_weights = Some(absolute(network));
     }
     let Some(group) = group else {
         // Options of a preset are not typed, and cause no notices.
-        let options = DeviceOptions::of_earlier(&intent.config, matches);
-        return device::on(&options, Training { args, intent, lpips, started }).map(Some);
+        let options = DeviceOptions::of_earlier(&resolved.config, matches);
+        return device::on(&options, Training { args, resolved, lpips, started }).map(Some);
     };
-    group.refuse(&intent.config)?;
-    let options = group.device_options(&intent.config);
-    group.on_all(&options, Training { args, intent, lpips, started }).map(Some)
+    group.check(&resolved.config)?;
+    let options = group.device_options(&resolved.config);
+    group.on_all(&options, Training { args, resolved, lpips, started }).map(Some)
 }
 
 /// Task that trains a model.
 struct Training<'a> {
     args: &'a TrainArgs,
-    intent: Intent,
+    resolved: ResolvedRun,
     lpips: Option<LpipsWeights>,
     /// Start of the program.
     started: Instant,
@@ -138,79 +138,79 @@ impl Task for Training<'_> {
     type Output = TrainedModel;
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<TrainedModel> {
-        let Self { args, mut intent, lpips, started } = self;
+        let Self { args, mut resolved, lpips, started } = self;
         let stop = stop_on_signals()?;
-        if args.demo && intent.checkpoint.is_none() {
-            intent.lock_folder()?;
-            write_scene(&intent.scene()?, &SynthOptions::default())?;
+        if args.demo && resolved.checkpoint.is_none() {
+            resolved.lock_folder()?;
+            write_scene(&resolved.scene()?, &SynthOptions::default())?;
         }
-        let dataset = open_to_train(&intent.config)?;
+        let dataset = open_to_train(&resolved.config)?;
         let Frame { offset, unit } = dataset.frame;
-        intent.config.scene.keep_frame(offset, unit);
-        tell_frame(&dataset.frame);
-        if dataset.test.is_empty() && intent.config.output.eval_train == TrainSample::Views(0) {
+        resolved.config.scene.keep_frame(offset, unit);
+        log_frame(&dataset.frame);
+        if dataset.test.is_empty() && resolved.config.output.eval_train == TrainSample::Views(0) {
             tracing::warn!(
                 "--eval-train 0: no view is held out, so that nothing is measured. Hold some out with \
                  --eval"
             );
         }
-        check_timelapse(args, &mut intent, &dataset)?;
-        let start = match &intent.checkpoint {
-            None => Start::of(&dataset, &intent.config)?,
+        check_timelapse(args, &mut resolved, &dataset)?;
+        let start = match &resolved.checkpoint {
+            None => Start::of(&dataset, &resolved.config)?,
             Some(_) => Start::Points(Cow::Borrowed(&dataset.points)),
         };
         let now =
-            intent.checkpoint.as_ref().map_or(start.len(), |checkpoint| checkpoint.len()) as u64;
-        settle_passes(&mut intent.config, dataset.train.len(), dataset.train_pixels());
-        let limit = PointLimit::settle(&mut intent.config, &dataset, now);
-        tell_run(&intent, &dataset, limit, now);
-        warn_of_background(&dataset, &intent.config);
-        let done = intent.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
+            resolved.checkpoint.as_ref().map_or(start.len(), |checkpoint| checkpoint.len()) as u64;
+        settle_passes(&mut resolved.config, dataset.train.len(), dataset.train_pixels());
+        let limit = PointLimit::settle(&mut resolved.config, &dataset, now);
+        log_run(&resolved, &dataset, limit, now);
+        warn_about_background(&dataset, &resolved.config);
+        let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         if device.world() > 1 {
             // The other ranks receive the settled options.
-            settle_by_photographs(&mut intent.config, &dataset, done);
+            settle_by_photographs(&mut resolved.config, &dataset, done);
             if device.info().uuid.is_some() {
-                refuse_many_tiles(&dataset)?;
+                check_tile_count(&dataset)?;
             }
-            device.begin(intent.config.to_toml()?, fingerprint(&dataset))?;
+            device.begin(resolved.config.to_toml()?, fingerprint(&dataset))?;
         }
-        let mut trained = TrainedViews::of_start(&intent.config, intent.checkpoint.as_ref())?;
-        refuse_seen(&trained, intent.checkpoint.as_ref(), &intent.config, &dataset)?;
-        let room = host_room(device, &intent, &dataset, &start, limit, lpips.as_ref())?;
+        let mut trained = TrainedViews::of_start(&resolved.config, resolved.checkpoint.as_ref())?;
+        check_held_out(&trained, resolved.checkpoint.as_ref(), &resolved.config, &dataset)?;
+        let room = host_room(device, &resolved, &dataset, &start, limit, lpips.as_ref())?;
         if let Some(most) = room.gaussians {
             device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
         }
-        let images = open_images(&dataset, &intent.config.memory, room.taken)?;
-        refuse_hidden(&dataset, &images)?;
+        let images = open_images(&dataset, &resolved.config.memory, room.taken)?;
+        check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory.
-        settle_by_photographs(&mut intent.config, &dataset, done);
+        settle_by_photographs(&mut resolved.config, &dataset, done);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);
-        intent.prepare_folder(&dataset, &start.points(), &trained)?;
+        resolved.prepare_folder(&dataset, &start.points(), &trained)?;
 
         let mut sinks =
-            Sinks::for_run(&intent.model_path, args.style(), intent.goes_on.then_some(done))?;
-        let summary = SummaryFile::new(&intent.model_path, &intent.config, started)?;
+            Sinks::for_run(&resolved.model_path, args.style(), resolved.goes_on.then_some(done))?;
+        let summary = SummaryFile::new(&resolved.model_path, &resolved.config, started)?;
         sinks.add(summary.with_new_training_views(has_new_views));
-        if intent.config.output.timelapse.is_some() {
-            sinks.add_timelapse(&intent.model_path)?;
+        if resolved.config.output.timelapse.is_some() {
+            sinks.add_timelapse(&resolved.model_path)?;
         }
-        let checkpoint = intent.checkpoint.take();
+        let checkpoint = resolved.checkpoint.take();
         let setup = TrainerSetup {
             dataset: &dataset,
             images: &images,
-            config: &intent.config,
+            config: &resolved.config,
             max_points: usize::try_from(limit.most).unwrap_or(usize::MAX),
             lpips: lpips.as_ref(),
-            model_path: &intent.model_path,
+            model_path: &resolved.model_path,
             began: started,
             stop: &stop,
         };
         let trainer = match checkpoint {
             Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
-            None => match start.first(&intent.config, &dataset) {
+            None => match start.first(&resolved.config, &dataset) {
                 First::Gaussians(gaussians) => {
                     Trainer::start(setup, device, &mut sinks, &gaussians)?
                 }
@@ -219,11 +219,11 @@ impl Task for Training<'_> {
                 }
             },
         };
-        let command = resume_command(args, &intent);
-        match trainer.run().map_err(|error| add_command(error, &intent, &command))? {
+        let command = resume_command(args, &resolved);
+        match trainer.run().map_err(|error| add_command(error, &resolved, &command))? {
             Outcome::Interrupted => Err(interrupted(&command, args.style()).into()),
             Outcome::Finished => {
-                let Intent { model_path, mut config, .. } = intent;
+                let ResolvedRun { model_path, mut config, .. } = resolved;
                 // Messages show the path as it was typed.
                 config.scene.source_path = args.options.scene.source_path.clone();
                 Ok((model_path, config))
@@ -233,7 +233,7 @@ impl Task for Training<'_> {
 }
 
 /// Logs a frame that differs from the scene's.
-fn tell_frame(frame: &Frame) {
+fn log_frame(frame: &Frame) {
     let Frame { offset, unit } = *frame;
     if offset != [0.0; 3] {
         tracing::info!(
@@ -247,7 +247,7 @@ fn tell_frame(frame: &Frame) {
 }
 
 /// Returns an error for views with too many tiles: GPUs that share a view send tile counts in 16 bits.
-fn refuse_many_tiles(dataset: &Dataset) -> Result<(), UsageError> {
+fn check_tile_count(dataset: &Dataset) -> Result<(), UsageError> {
     let size = |view: &View| [view.camera.width, view.camera.height];
     let tiles =
         |view: &View| size(view).map(|side| u64::from(side.div_ceil(TILE))).iter().product::<u64>();
@@ -263,7 +263,7 @@ fn refuse_many_tiles(dataset: &Dataset) -> Result<(), UsageError> {
 /// Checks the run against `--host-limit`.
 fn host_room<B: TrainDevice>(
     device: &B,
-    Intent { config, checkpoint, .. }: &Intent,
+    ResolvedRun { config, checkpoint, .. }: &ResolvedRun,
     dataset: &Dataset,
     first: &Start<'_>,
     limit: PointLimit,
@@ -274,7 +274,7 @@ fn host_room<B: TrainDevice>(
     let start = if checkpoint.is_some() { 0 } else { first.len() as u64 };
     let gaussians = checkpoint.as_ref().map_or(start, |checkpoint| checkpoint.len() as u64);
     let most = match limit.source {
-        _ if !limit.has_rounds => gaussians,
+        _ if !limit.densifies => gaussians,
         LimitSource::Option | LimitSource::Pixels => limit.most.max(gaussians),
         LimitSource::Strategy => {
             forecast::guessed_gaussians(dataset.points.positions.len() as u64).max(gaussians)
@@ -304,14 +304,14 @@ fn host_room<B: TrainDevice>(
 }
 
 /// Returns the command that continues the run.
-fn resume_command(args: &TrainArgs, intent: &Intent) -> String {
+fn resume_command(args: &TrainArgs, resolved: &ResolvedRun) -> String {
     let clean = if args.clean { " --clean" } else { "" };
     let ranks = args.ranks_flag();
-    format!("splat train --resume -m {}{ranks}{clean}", shell_word(&intent.model_path))
+    format!("splat train --resume -m {}{ranks}{clean}", shell_word(&resolved.model_path))
 }
 
 /// Adds the command that resumes the run to errors about GPU memory and disk space.
-fn add_command(error: TrainError, intent: &Intent, command: &str) -> anyhow::Error {
+fn add_command(error: TrainError, resolved: &ResolvedRun, command: &str) -> anyhow::Error {
     let command = command.to_owned();
     if matches!(error, TrainError::NoSpace { .. }) {
         return OutOfSpace { stopped: error, command }.into();
@@ -319,14 +319,14 @@ fn add_command(error: TrainError, intent: &Intent, command: &str) -> anyhow::Err
     if !matches!(error, TrainError::OutOfMemory { .. }) {
         return error.into();
     }
-    let less = less_memory(&error, &intent.config);
+    let less = less_memory(&error, &resolved.config);
     OutOfMemory { stopped: error, command, less }.into()
 }
 
 // Notices before training.
 
 /// Warns if photographs are blended over one colour while the training background is another.
-fn warn_of_background(dataset: &Dataset, config: &Config) {
+fn warn_about_background(dataset: &Dataset, config: &Config) {
     let blended = |source: &ImageSource| matches!(source.alpha, AlphaMeaning::BlendOver(_));
     let flag = if config.optimize.random_background {
         "--random-background"
@@ -345,9 +345,9 @@ fn warn_of_background(dataset: &Dataset, config: &Config) {
 
 /// Warns about a `--max-points` that the run does not keep or reach. Logs the first line of the run: length, growth and
 /// preset.
-fn tell_run(intent: &Intent, dataset: &Dataset, limit: PointLimit, now: u64) {
-    let Intent { config, checkpoint, .. } = intent;
-    let PointLimit { most, source, has_rounds } = limit;
+fn log_run(resolved: &ResolvedRun, dataset: &Dataset, limit: PointLimit, now: u64) {
+    let ResolvedRun { config, checkpoint, .. } = resolved;
+    let PointLimit { most, source, densifies } = limit;
     let is_trained = config.sugar.checkpoint_path.is_some();
     let (is_new, is_given) = (checkpoint.is_none(), source == LimitSource::Option);
     if !is_new && is_given && most < now {
@@ -357,7 +357,7 @@ fn tell_run(intent: &Intent, dataset: &Dataset, limit: PointLimit, now: u64) {
         );
     }
     let is_goal = config.densify.strategy.grows_to_a_number() && most > now;
-    if is_new && is_given && is_goal && !has_rounds && !is_trained {
+    if is_new && is_given && is_goal && !densifies && !is_trained {
         tracing::warn!(
             "--max-points {most} is not reached: no densification step falls between --densify-from-iter {} and \
              iteration {}; the run keeps its {now} Gaussians",
@@ -365,9 +365,9 @@ fn tell_run(intent: &Intent, dataset: &Dataset, limit: PointLimit, now: u64) {
             config.densify.densify_until_iter.min(config.optimize.iterations)
         );
     }
-    let is_told = is_new && source == LimitSource::Pixels && has_rounds && !is_trained;
+    let is_given = is_new && source == LimitSource::Pixels && densifies && !is_trained;
     let views = u32::try_from(dataset.train.len()).unwrap_or(u32::MAX);
-    let line = run_line(config, views, now, is_told.then_some(most), intent.usual);
+    let line = run_line(config, views, now, is_given.then_some(most), resolved.usual);
     tracing::info!(is_headline = true, "{line}");
 }
 
@@ -414,12 +414,12 @@ fn run_line(
 /// from the scene only ends the timelapse.
 pub(super) fn check_timelapse(
     args: &TrainArgs,
-    intent: &mut Intent,
+    resolved: &mut ResolvedRun,
     dataset: &Dataset,
 ) -> Result<(), UsageError> {
-    let earlier = intent.checkpoint.as_ref().filter(|_| intent.goes_on);
+    let earlier = resolved.checkpoint.as_ref().filter(|_| resolved.goes_on);
     let earlier = earlier.and_then(|found| found.about.config.output.timelapse.clone());
-    let Some(name) = intent.config.output.timelapse.clone() else { return Ok(()) };
+    let Some(name) = resolved.config.output.timelapse.clone() else { return Ok(()) };
     if let Some(earlier) = earlier.filter(|earlier| *earlier != name) {
         return Err(UsageError(format!(
             "--timelapse {name}: this run keeps pictures of {earlier}. Leave it out, or train into another folder"
@@ -436,7 +436,7 @@ pub(super) fn check_timelapse(
         return Err(UsageError(format!("{problem}. Name one as the scene does, like {like}")));
     }
     tracing::warn!("{problem} any more: no pictures are kept");
-    intent.config.output.timelapse = None;
+    resolved.config.output.timelapse = None;
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use super::device::{self, DeviceOptions, Task};
 use super::exit::{DataError, UsageError};
 use super::output::print_report;
 use super::scene::{ModelArgs, Opened, ReadModel, TriangleSamples};
-use crate::backend::{Look, RenderSettings, TrainDevice};
+use crate::backend::{RenderRequest, RenderSettings, TrainDevice};
 use crate::dataset::{Dataset, Frame};
 use crate::telemetry::{TIMELAPSE, timelapse_pictures};
 use crate::train::eval::ShownViews;
@@ -121,7 +121,7 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     check(args)?;
     let output = VideoOutput::of(&args.file, args.overwrite)?;
     if args.timelapse {
-        return make_timelapse(&args.model.model_path, output, args.fps)?.tell(args.json);
+        return make_timelapse(&args.model.model_path, output, args.fps)?.print(args.json);
     }
     let mut model = args.model.read(matches)?;
     args.samples.apply(model.triangles.as_mut(), matches);
@@ -134,7 +134,7 @@ pub(super) fn run(args: &VideoArgs, matches: &ArgMatches) -> anyhow::Result<()> 
     device::on(&DeviceOptions::of_earlier(&opened.config, matches), task)?;
     let file = frames.finish(fps)?;
     let [width, height] = size_px;
-    VideoReport { file, frames: count, fps, width, height }.tell(args.json)
+    VideoReport { file, frames: count, fps, width, height }.print(args.json)
 }
 
 /// Returns an error for numbers out of range.
@@ -282,7 +282,7 @@ impl Task for Filming<'_> {
         };
         for view in &opened.dataset.views {
             let frame = device
-                .render(&model, view, &settings, Look::default())
+                .render(&model, view, &settings, RenderRequest::default())
                 .with_context(|| format!("drawing {}", view.name))?;
             frames.write(&view.name, &render_picture(&device.image(&frame)?))?;
         }
@@ -302,7 +302,7 @@ fn make_timelapse(
     let folder = model_path.join(TIMELAPSE);
     let pictures = pictures(&folder)?;
     let [width, height] = common_size(&pictures)?;
-    refuse_own_folder(&output, &folder)?;
+    check_output_folder(&output, &folder)?;
     let frames = output.begin()?;
     for (number, picture) in pictures.iter().enumerate() {
         frames.copy(&format!("{number:05}.png"), picture)?;
@@ -326,7 +326,7 @@ fn pictures(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
 }
 
 /// Rejects the pictures' own folder as output, because frames would replace pictures before they are copied.
-fn refuse_own_folder(output: &VideoOutput, folder: &Path) -> Result<(), UsageError> {
+fn check_output_folder(output: &VideoOutput, folder: &Path) -> Result<(), UsageError> {
     let VideoOutput::Frames(frames) = output else { return Ok(()) };
     let places = [frames.canonicalize(), folder.canonicalize()];
     match places {
@@ -373,7 +373,7 @@ struct VideoReport {
 
 impl VideoReport {
     /// Prints the report as JSON, or the path of the file.
-    fn tell(&self, as_json: bool) -> anyhow::Result<()> {
+    fn print(&self, as_json: bool) -> anyhow::Result<()> {
         print_report(self, as_json, |report| report.file.display().to_string())
     }
 }

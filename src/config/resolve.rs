@@ -174,7 +174,7 @@ impl Layers<'_> {
         }
         if let Some(typed) = self.typed {
             let typed = typed.table()?;
-            refuse_contradiction(&typed)?;
+            check_contradiction(&typed)?;
             layers.push(typed);
         }
         if let Some(name) = self.preset.filter(|&name| name != REFERENCE) {
@@ -233,7 +233,7 @@ pub fn is_typed(matches: &ArgMatches, id: &str) -> bool {
 }
 
 /// Rejects a command line that both holds views out and turns `--eval` off. A file may state `eval` at its default.
-fn refuse_contradiction(typed: &Table) -> Result<(), ConfigError> {
+fn check_contradiction(typed: &Table) -> Result<(), ConfigError> {
     let says = |key: &str| typed.get(SceneOptions::NAME).and_then(|scene| scene.get(key));
     let holds_some_out = NAMED.iter().any(|key| says(key).is_some());
     let holds_none_out = says("eval").and_then(toml::Value::as_bool) == Some(false);
@@ -296,7 +296,7 @@ fn read_strictly(origin: &str, text: &str) -> Result<Table, ConfigError> {
     let syntax =
         |source| ConfigError::Syntax { origin: origin.to_owned(), source: Box::new(source) };
     let spans = DeTable::parse(text).map_err(syntax)?;
-    refuse_unknown(origin, text, spans.get_ref())?;
+    check_known_keys(origin, text, spans.get_ref())?;
     match toml::from_str::<Config>(text) {
         Ok(_) => toml::from_str(text).map_err(syntax),
         Err(source) => Err(wrong_type(origin, text, spans.get_ref(), source)),
@@ -304,7 +304,7 @@ fn read_strictly(origin: &str, text: &str) -> Result<Table, ConfigError> {
 }
 
 /// Returns an error if the file has an unknown section or key.
-fn refuse_unknown(origin: &str, text: &str, table: &DeTable<'_>) -> Result<(), ConfigError> {
+fn check_known_keys(origin: &str, text: &str, table: &DeTable<'_>) -> Result<(), ConfigError> {
     let sections = sections();
     let unknown = |span: Range<usize>, name: String, remedy: String| ConfigError::Unknown {
         origin: origin.to_owned(),

@@ -14,7 +14,7 @@ use super::values::{
     Compactness, Offload, count, fits_toml, holds, iterations, parse_compactness, path, toml_count,
 };
 use crate::memory::plan::Storage;
-use crate::memory::{Bytes, Limit, Rung};
+use crate::memory::{Bytes, Fallback, Limit};
 
 /// Id of the flag that sets `high_dram` to false and is no key.
 pub(super) const LOW_DRAM: &str = "low_dram";
@@ -93,12 +93,12 @@ options! {
         ///
         /// The steps are taken in this order. A step that is not named is never taken.
         #[arg(value_enum, value_name = "STEP")]
-        give_up: Vec<Rung> = vec![
-            Rung::Slack,
-            Rung::Photographs,
-            Rung::Bands,
-            Rung::Neighbours,
-            Rung::Births,
+        give_up: Vec<Fallback> = vec![
+            Fallback::Slack,
+            Fallback::Photographs,
+            Fallback::Bands,
+            Fallback::Neighbours,
+            Fallback::NewGaussians,
         ], idle Idle::OnCpu;
 
         /// RAM to use, size or share

@@ -371,7 +371,7 @@ pub(super) fn is_utf16(start: &[u8]) -> bool {
 pub(super) fn other_content(start: &[u8]) -> Option<&'static str> {
     let text = utf8(start).trim_ascii_start().to_ascii_lowercase();
     if start.starts_with(splat_mesh::file::ply::LFS_POINTER) {
-        Some(splat_mesh::file::ply::LFS_SAID)
+        Some(splat_mesh::file::ply::LFS_MESSAGE)
     } else if text.starts_with(b"<!doctype") || text.starts_with(b"<html") {
         Some("is a web page. Download the file itself")
     } else {

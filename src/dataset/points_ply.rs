@@ -110,7 +110,7 @@ fn read(path: &Path, input: impl Read, length: u64) -> Result<PlyPoints, PointsP
     }
     let is_last = header.elements.last().is_some_and(|element| element.name == "vertex");
     if is_last && header.encoding != PlyEncoding::Ascii {
-        ply::warn_of_rest(path, input.get_ref().limit() + input.buffer().len() as u64);
+        ply::warn_about_rest(path, input.get_ref().limit() + input.buffer().len() as u64);
     }
     points.colors = match columns.color {
         Some(_) => bytes_of_colors(&colors, columns.has_fractions),

@@ -18,10 +18,11 @@ const BUILT: &[Library] = &[];
 const PLANNED: u32 = 90;
 
 /// Numbers of values at which a GPU is queried.
-pub const ASKED: [u64; 8] = [1, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
+pub const SAMPLE_SIZES: [u64; 8] =
+    [1, 1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
 
-/// Bytes at each of [`ASKED`].
-pub type Answers = [u64; ASKED.len()];
+/// Bytes at each of [`SAMPLE_SIZES`].
+pub type Answers = [u64; SAMPLE_SIZES.len()];
 
 /// Step function up to `until` values: `base + rise * ceil(n / step)` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,14 +100,15 @@ impl Sort {
 
 /// Interpolates a GPU's answers linearly.
 fn between(answers: &Answers, n: u64) -> u64 {
-    let last = ASKED.len() - 1;
-    let right = ASKED.iter().position(|&asked| n <= asked).unwrap_or(last);
-    if ASKED[right] == n {
+    let last = SAMPLE_SIZES.len() - 1;
+    let right = SAMPLE_SIZES.iter().position(|&requested| n <= requested).unwrap_or(last);
+    if SAMPLE_SIZES[right] == n {
         return answers[right];
     }
     let left = right.saturating_sub(1);
-    let (run, rise) = (ASKED[right] - ASKED[left], answers[right].saturating_sub(answers[left]));
-    let product = u128::from(n.saturating_sub(ASKED[left])) * u128::from(rise);
+    let (run, rise) =
+        (SAMPLE_SIZES[right] - SAMPLE_SIZES[left], answers[right].saturating_sub(answers[left]));
+    let product = u128::from(n.saturating_sub(SAMPLE_SIZES[left])) * u128::from(rise);
     let more = product.div_ceil(u128::from(run.max(1)));
     answers[left].saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
 }
@@ -200,7 +202,7 @@ impl Library {
         for call in [CubCall::Sort16, CubCall::Sort32, CubCall::Sum32, CubCall::Sum64] {
             let mut answers = Answers::default();
             let mut differs = false;
-            for (answer, n) in answers.iter_mut().zip(ASKED) {
+            for (answer, n) in answers.iter_mut().zip(SAMPLE_SIZES) {
                 let (expected, found) = (self.bytes(call, n), ask(call, n)?);
                 *answer = found;
                 differs |= found != expected;

@@ -8,7 +8,7 @@ use super::replay::Replay;
 use super::request::{Records, ViewRequest};
 use super::slot::{Count, Lifetime, Source, Taken as _};
 use crate::abi::{
-    BLEND_BLOCK, BLEND_CHUNK, BLEND_PARTS, FEATURES_WIDTH, SHORT_KEYS_MAX, TileRange, TileRect,
+    BLEND_BLOCK, BLEND_CHUNK, BLEND_WARP_TILES, FEATURES_WIDTH, SHORT_KEYS_MAX, TileRange, TileRect,
 };
 
 /// Bands of a forecast for a view whose lists do not fit at once. The maximum is the number of tile rows, but more
@@ -35,7 +35,7 @@ slots! {
             "where the tiles of each splat begin";
         KEYS_16: u16 = "keys of instances", Lists, ListCount::Instances, 1, "tiles to sort by";
         KEYS_32: u32 = "keys of instances", Lists, ListCount::Instances, 1, "tiles to sort by";
-        REACHED: u32 = "parts of tiles", Lists, ListCount::Tiles, BLEND_PARTS,
+        REACHED: u32 = "parts of tiles", Lists, ListCount::Tiles, BLEND_WARP_TILES,
             "how far each tile was blended";
         STATES: f32 = "states of pixels", Lists, ListCount::Starts, 4 * BLEND_BLOCK,
             "where the backward pass begins";
@@ -43,7 +43,7 @@ slots! {
             "where the backward pass begins";
         MAP_STATES: f32 = "states of pixels", Lists, ListCount::Starts,
             FEATURES_WIDTH * BLEND_BLOCK, "where the backward pass begins";
-        HITS: u32 = "hits", Lists, ListCount::HitWords, BLEND_PARTS,
+        HITS: u32 = "hits", Lists, ListCount::HitWords, BLEND_WARP_TILES,
             "which splats the backward pass looks at";
         CHUNKS: u32 = "chunks", Lists, ListCount::Chunks, 2,
             "pieces of work of the backward pass";
@@ -252,18 +252,18 @@ impl<A: Source> BackwardSlots<A> {
     pub fn reserve(
         source: &A,
         sizes: &ListSizes,
-        wants: &ViewRequest,
+        request: &ViewRequest,
     ) -> Result<Option<Self>, A::Error> {
-        if !wants.backward() || wants.records == Records::Triangles {
+        if !request.backward() || request.records == Records::Triangles {
             return Ok(None);
         }
         // The states of maps contain the inverse depths, but not their squares.
-        let has_depths = (wants.inverse_depths && !wants.maps) || wants.inverse_squares;
+        let has_depths = (request.inverse_depths && !request.maps) || request.inverse_squares;
         Ok(Some(Self {
             reached: source.take(&REACHED, sizes)?,
             states: source.take(&STATES, sizes)?,
             depth_states: source.take_if(has_depths, &DEPTH_STATES, sizes)?,
-            map_states: source.take_if(wants.maps, &MAP_STATES, sizes)?,
+            map_states: source.take_if(request.maps, &MAP_STATES, sizes)?,
             hits: source.take(&HITS, sizes)?,
             chunks: source.take(&CHUNKS, sizes)?,
             chunk_count: source.take(&CHUNK_COUNT, sizes)?,
@@ -284,13 +284,13 @@ impl<A: Source> BackwardSlots<A> {
 
 /// Returns the largest end of the arena while listing and drawing. The second buffer of the list is assumed to stay,
 /// whichever buffer the sort ends in.
-pub fn need(library: &Library, sizes: &ListSizes, wants: &ViewRequest) -> u64 {
+pub fn need(library: &Library, sizes: &ListSizes, request: &ViewRequest) -> u64 {
     let source = Replay::with(*library);
-    let Ok(()) = replay(&source, sizes, wants);
+    let Ok(()) = replay(&source, sizes, request);
     source.reach()
 }
 
-fn replay(source: &Replay, sizes: &ListSizes, wants: &ViewRequest) -> Result<(), Infallible> {
+fn replay(source: &Replay, sizes: &ListSizes, request: &ViewRequest) -> Result<(), Infallible> {
     let List { ranges, splat_from_instance, spare } = List::reserve(source, sizes)?;
     let mut counts = None;
     if let Some(counted) = sizes.counted {
@@ -303,7 +303,7 @@ fn replay(source: &Replay, sizes: &ListSizes, wants: &ViewRequest) -> Result<(),
         KeyWidth::Bits32 => source.sort32(sizes.instances, sizes.key_bits()),
     }
     drop((keys, counts, splat_from_instance));
-    let kept = BackwardSlots::reserve(source, sizes, wants)?;
+    let kept = BackwardSlots::reserve(source, sizes, request)?;
     drop((ranges, spare, kept));
     Ok(())
 }
@@ -314,7 +314,7 @@ mod tests {
     use crate::layout::request::{Records, Use};
     use crate::math::Divisor;
 
-    const WANTS: ViewRequest = ViewRequest {
+    const REQUEST: ViewRequest = ViewRequest {
         records: Records::Ellipses,
         drawn_for: Use::Backward,
         inverse_depths: false,
@@ -331,15 +331,15 @@ mod tests {
         assert_eq!((sizes.tile_count(), sizes.chunks_max()), (1700, 3906 + 1700));
         assert_eq!((sizes.key_width(), sizes.key_bits()), (KeyWidth::Bits16, 11));
         let source = Replay::default();
-        let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &WANTS);
+        let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &REQUEST);
         // Eight warp tiles per tile; the pixels of 3907 starts; words of 32 instances; chunks and their number.
         let hits = 4 * 8 * (31_250 + 1700 + 1);
         let expected = 4 * 8 * 1700 + 16 * 256 * 3907 + hits + 8 * 5606 + 4;
         assert_eq!(kept.map(|kept| kept.bytes()), Some(expected));
         // Inverse depths take a fifth more. Maps contain them and take as much as the colours.
         let more = |inverse_depths, maps| {
-            let wants = ViewRequest { inverse_depths, maps, ..WANTS };
-            let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &wants);
+            let request = ViewRequest { inverse_depths, maps, ..REQUEST };
+            let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &request);
             kept.map_or(0, |kept| kept.bytes()) - expected
         };
         assert_eq!([more(true, false), more(true, true)], [4 * 256 * 3907, 16 * 256 * 3907]);
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn fewer_tiles_take_no_more() {
-        let of = |tiles| need(&Library::default(), &ListSizes::whole(tiles, 3_000_000), &WANTS);
+        let of = |tiles| need(&Library::default(), &ListSizes::whole(tiles, 3_000_000), &REQUEST);
         let needs = [[256, 257], [50, 34], [16, 17], [15, 16], [3, 2]].map(of);
         assert!(needs.is_sorted_by(|more, less| more >= less), "{needs:?}");
     }

@@ -8,6 +8,7 @@
 mod slot;
 mod bound;
 mod colors;
+mod densify;
 mod fusion;
 pub mod library;
 mod list;
@@ -15,7 +16,6 @@ mod model;
 mod placement;
 mod replay;
 mod request;
-mod round;
 mod schema;
 mod search;
 mod session;
@@ -24,6 +24,10 @@ mod view;
 
 pub use bound::{BOUND_GRADIENTS, BOUND_MESH, BOUND_VALUES, BoundCount, BoundSizes};
 pub use colors::{ColorSlots, ColorUse};
+pub use densify::{
+    Choice, DENSITY_COUNTS, DENSITY_DIGITS, DensifySizes, Draw, DrawSizes, FETCHED_COLUMN,
+    MOVED_COLUMNS, MOVED_WORDS, MoveSizes, Moves, SelectionSlots, Smoothing,
+};
 pub use fusion::{BRICK_MARKS, BRICKS, BrickSlots, DepthSlots, DepthUse, VOXELS, marks_len};
 pub use library::Library;
 pub use list::{
@@ -31,7 +35,7 @@ pub use list::{
     ROW_INSTANCES,
 };
 pub use model::{
-    ABSOLUTE_NORM_SUMS, ALL_FACES, CacheBooks, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS,
+    ABSOLUTE_NORM_SUMS, ALL_FACES, CacheTables, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS,
     FACES, FACES_PER_VERTEX, FILTER_3D, GAUSSIANS, GRADIENT_NORM_SUMS, MIDPOINTS, MemoryPlace,
     ModelCount, ModelSize, OptionalColumns, REGIONS, SH_DRIFTS, SH_LINES, SH_STEPS, Storage,
     TRIANGLES, VIEWS_SEEN, forms, table_len, table_slots,
@@ -39,10 +43,6 @@ pub use model::{
 pub use placement::{ALIGNMENT, Placement, Spot, block_beside, spare, with_gap};
 pub use replay::{Live, Replay, ReplayBlock, Scratch, ScratchLog};
 pub use request::{Records, Use, ViewRequest};
-pub use round::{
-    Choice, DENSITY_COUNTS, DENSITY_DIGITS, Draw, DrawSizes, FETCHED_COLUMN, MOVED_COLUMNS,
-    MOVED_WORDS, MoveSizes, Moves, RoundSizes, SelectionSlots, Smoothing,
-};
 pub use schema::LANES;
 pub use schema::{
     Column, Forms, Rate, RowForm, Schema, Space, TABLE_PARTS, Table, Width, sh_rest_values,
@@ -52,10 +52,10 @@ pub use search::{
     SearchTree, along_bits,
 };
 pub use session::{
-    ABSENT, COLOR_TABLES, CONTEXT, COPY_TEST, COUNTS, LIBRARY_SCRATCH, LPIPS_FEATURES, LPIPS_SUMS,
-    LPIPS_WEIGHTS, PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, PLACES, PROBE_INPUTS, PROBE_OUTPUTS,
-    RANK_COUNTS, RANK_COUNTS_READ, REPORTS, RESIDENT_PHOTOS, SCRATCH, SEEN_WORTHS, STATUS,
-    TRANSMITTANCES, WORTHS, fair_share, photo_after,
+    ABSENT, COLOR_TABLES, CONTEXT, CONTRIBUTIONS, COPY_TEST, COUNTS, LIBRARY_SCRATCH,
+    LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS, PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, PLACES,
+    PROBE_INPUTS, PROBE_OUTPUTS, RANK_COUNTS, RANK_COUNTS_READ, REPORTS, RESIDENT_PHOTOS, SCRATCH,
+    STATUS, TRANSMITTANCES, VIEW_CONTRIBUTIONS, fair_share, photo_after,
 };
 pub use slot::{
     CallLen, Count, Lifetime, ModelLen, ProcessLen, Purpose, Slot, SlotInfo, Source, StageLen,
@@ -81,7 +81,7 @@ pub const ALL: [&[SlotInfo]; 10] = [
     colors::ALL,
     fusion::ALL,
     list::ALL,
-    round::ALL,
+    densify::ALL,
     search::ALL,
 ];
 

@@ -31,7 +31,7 @@ slots! {
         pub FACE_GRADIENT_NORMS: f32 = "faces", Parameters, ModelLen, 1, "triangles";
     }
     CallLen {
-        pub MIDPOINTS: u32 = "midpoints", Round, CallLen, ENDS, "edges that are split";
+        pub MIDPOINTS: u32 = "midpoints", Densify, CallLen, ENDS, "edges that are split";
     }
     ModelCount {
         pub SH_STEPS: u32 = "sh, steps taken", Moments, ModelCount::LaneBlocks, 1,
@@ -109,8 +109,10 @@ impl Count for ModelCount {
             Self::Drifts if !size.schema.is_lazy() => 0,
             Self::Drifts => abi::DRIFT_STEPS.into(),
             Self::LineWords => {
-                let (books, lane) = (size.books(), size.words_in(MemoryPlace::Host));
-                books.words().saturating_add(books.lines.saturating_mul(u64::from(LANES) * lane))
+                let (cache_tables, lane) = (size.cache_tables(), size.words_in(MemoryPlace::Host));
+                cache_tables
+                    .words()
+                    .saturating_add(cache_tables.lines.saturating_mul(u64::from(LANES) * lane))
             }
             Self::Rows => size.gaussians,
             Self::AbsoluteNormSums => where_there(size.optional.absolute_norm_sums),
@@ -239,9 +241,9 @@ impl ModelSize {
     }
 
     /// Returns the layout of the colour cache, empty if no table is in the host's memory.
-    fn books(&self) -> CacheBooks {
+    fn cache_tables(&self) -> CacheTables {
         let has_lines = self.memory_places().any(|place| place == MemoryPlace::Host);
-        CacheBooks::of(if has_lines { self.gaussians.div_ceil(LANES.into()) } else { 0 })
+        CacheTables::of(if has_lines { self.gaussians.div_ceil(LANES.into()) } else { 0 })
     }
 
     /// Returns the words of a row in the widest part of a table.
@@ -311,14 +313,14 @@ const LINES_MIN: u64 = 64;
 
 /// Layout of the cache's tables, which precede the lines in one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheBooks {
+pub struct CacheTables {
     /// Lane blocks of the model.
     pub lane_blocks: u64,
     /// Lines of the cache.
     pub lines: u64,
 }
 
-impl CacheBooks {
+impl CacheTables {
     /// Creates the layout for a model with this number of lane blocks.
     pub fn of(lane_blocks: u64) -> Self {
         let few = lane_blocks.min(LINES_MIN);
@@ -462,21 +464,21 @@ mod tests {
 
     #[test]
     fn small_models_have_a_line_for_each_lane_block_large_ones_fewer() {
-        let lines = |blocks| CacheBooks::of(blocks).lines;
+        let lines = |blocks| CacheTables::of(blocks).lines;
         assert_eq!([0, 1, 64, 65, 1024, 1040].map(lines), [0, 1, 64, 64, 64, 65]);
-        assert_eq!(CacheBooks::of(0).words(), 0);
+        assert_eq!(CacheTables::of(0).words(), 0);
     }
 
     #[test]
     fn tables_are_adjacent() {
-        let books = CacheBooks::of(2000);
+        let cache_tables = CacheTables::of(2000);
         let lengths = [2, 2000, 2000, 125, 125, 125, 125];
         let mut next = 0;
-        for (first, length) in books.firsts().into_iter().zip(lengths) {
+        for (first, length) in cache_tables.firsts().into_iter().zip(lengths) {
             assert_eq!(first, next);
             next += length;
         }
-        assert_eq!(books.words(), next.next_multiple_of(32));
+        assert_eq!(cache_tables.words(), next.next_multiple_of(32));
     }
 
     #[test]

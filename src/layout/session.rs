@@ -5,7 +5,7 @@
 
 use super::placement::ALIGNMENT;
 use super::slot::{CallLen, ModelLen, ProcessLen, StageLen};
-use crate::abi::WORTH_WIDTH;
+use crate::abi::CONTRIBUTION_WIDTH;
 
 /// Coordinates of a point.
 const PLACE_WIDTH: u32 = 3;
@@ -36,7 +36,7 @@ slots! {
         pub LPIPS_FEATURES: f32 = "lpips features", Lpips, StageLen, 1, "what it sees of them";
         pub LPIPS_SUMS: f64 = "lpips sums", Lpips, StageLen, 1, "what it sees of them";
         pub ABSENT: u8 = "absent", Statistics, StageLen, 1, "which Gaussians are left out";
-        pub WORTHS: f32 = "worths", Statistics, StageLen, WORTH_WIDTH,
+        pub CONTRIBUTIONS: f32 = "worths", Statistics, StageLen, CONTRIBUTION_WIDTH,
             "what each Gaussian adds to the likeness of views and photographs";
         pub PHOTOS_IN_TURN: u8 = "photographs in turn", Photographs, StageLen, 1,
             "photographs that are sent anew for each iteration";
@@ -50,7 +50,7 @@ slots! {
             "places that light passes to";
         pub TRANSMITTANCES: f32 = "transmittances", Surface, CallLen, 1,
             "how much light passes to places";
-        pub SEEN_WORTHS: f32 = "worths in a view", Statistics, CallLen, WORTH_WIDTH,
+        pub VIEW_CONTRIBUTIONS: f32 = "worths in a view", Statistics, CallLen, CONTRIBUTION_WIDTH,
             "what each Gaussian adds to the likeness of a view and its photograph";
         pub PROBE_INPUTS: f32 = "probe inputs", Diagnosis, CallLen, 1,
             "functions of the GPU that are tested";

@@ -15,7 +15,7 @@ pub enum Lifetime {
     /// A stage of a run, such as an evaluation.
     Stage,
     /// Densification step.
-    Round,
+    Densify,
     /// A drawn view.
     View,
     /// Band of a view's tile rows, or all of them.
@@ -54,7 +54,7 @@ pub enum Purpose {
     /// Network that compares images.
     Lpips,
     /// Densification step.
-    Round,
+    Densify,
     /// Reordering of rows.
     Order,
     /// Nearest neighbours.

@@ -202,10 +202,10 @@ pub struct FeatureSlots<A: Source> {
 
 impl<A: Source> FeatureSlots<A> {
     /// Reserves the buffers, for at least one splat.
-    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             values: source.take(&FEATURES, sizes)?,
-            gradients: source.take_if(wants.backward(), &FEATURE_GRADIENTS, sizes)?,
+            gradients: source.take_if(request.backward(), &FEATURE_GRADIENTS, sizes)?,
         })
     }
 }
@@ -220,10 +220,10 @@ pub struct RaySlots<A: Source> {
 
 impl<A: Source> RaySlots<A> {
     /// Reserves the buffers, for at least one splat.
-    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             values: source.take(&RAYS, sizes)?,
-            gradients: source.take_if(wants.backward(), &RAY_GRADIENTS, sizes)?,
+            gradients: source.take_if(request.backward(), &RAY_GRADIENTS, sizes)?,
         })
     }
 }
@@ -246,14 +246,14 @@ pub struct CanvasSlots<A: Source> {
 
 impl<A: Source> CanvasSlots<A> {
     /// Reserves the buffers.
-    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             image: source.take(&IMAGE, sizes)?,
-            blended: source.take_if(wants.drawn_for == Use::Counts, &BLENDED, sizes)?,
-            inverse_depths: source.take_if(wants.inverse_depths, &INVERSE_DEPTHS, sizes)?,
-            inverse_squares: source.take_if(wants.inverse_squares, &INVERSE_SQUARES, sizes)?,
-            maps: source.take_if(wants.maps, &MAPS, sizes)?,
-            median_depths: source.take_if(wants.median, &MEDIAN_DEPTHS, sizes)?,
+            blended: source.take_if(request.drawn_for == Use::Counts, &BLENDED, sizes)?,
+            inverse_depths: source.take_if(request.inverse_depths, &INVERSE_DEPTHS, sizes)?,
+            inverse_squares: source.take_if(request.inverse_squares, &INVERSE_SQUARES, sizes)?,
+            maps: source.take_if(request.maps, &MAPS, sizes)?,
+            median_depths: source.take_if(request.median, &MEDIAN_DEPTHS, sizes)?,
         })
     }
 
@@ -282,13 +282,13 @@ pub struct PixelGradients<A: Source> {
 impl<A: Source> PixelGradients<A> {
     /// Reserves the buffers. Called when the view is drawn, when a fallback can still free memory: the photograph is
     /// in use while the loss is computed.
-    pub fn reserve(source: &A, sizes: &ViewSizes, wants: &ViewRequest) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self, A::Error> {
         Ok(Self {
             image: source.take(&D_IMAGE, sizes)?,
-            inverse_depths: source.take_if(wants.inverse_depths, &D_INVERSE_DEPTHS, sizes)?,
-            inverse_squares: source.take_if(wants.inverse_squares, &D_INVERSE_SQUARES, sizes)?,
-            maps: source.take_if(wants.maps, &D_MAPS, sizes)?,
-            median_depths: source.take_if(wants.median, &D_MEDIAN_DEPTHS, sizes)?,
+            inverse_depths: source.take_if(request.inverse_depths, &D_INVERSE_DEPTHS, sizes)?,
+            inverse_squares: source.take_if(request.inverse_squares, &D_INVERSE_SQUARES, sizes)?,
+            maps: source.take_if(request.maps, &D_MAPS, sizes)?,
+            median_depths: source.take_if(request.median, &D_MEDIAN_DEPTHS, sizes)?,
         })
     }
 
@@ -384,16 +384,16 @@ impl<A: Source> ShrunkSlots<A> {
     pub fn reserve(
         source: &A,
         sizes: &ViewSizes,
-        wants: &ViewRequest,
+        request: &ViewRequest,
     ) -> Result<Option<Self>, A::Error> {
-        if wants.divisor == Divisor::One {
+        if request.divisor == Divisor::One {
             return Ok(None);
         }
         Ok(Some(Self {
             colors: source.take(&SMALL_COLORS, sizes)?,
             mask: source.take(&SMALL_MASK, sizes)?,
-            depths: source.take_if(wants.inverse_depths, &SMALL_DEPTHS, sizes)?,
-            normals: source.take_if(wants.inverse_depths, &SMALL_NORMALS, sizes)?,
+            depths: source.take_if(request.inverse_depths, &SMALL_DEPTHS, sizes)?,
+            normals: source.take_if(request.inverse_depths, &SMALL_NORMALS, sizes)?,
         }))
     }
 
@@ -422,18 +422,19 @@ mod tests {
         let records = Records::Ellipses;
         let pixels = 800 * 533;
         let sizes = ViewSizes { gaussians: 1000, visible: 0, capacity: 1024, records, pixels };
-        let wants = ViewRequest { drawn_for: Use::Backward, maps: true, ..ViewRequest::default() };
+        let request =
+            ViewRequest { drawn_for: Use::Backward, maps: true, ..ViewRequest::default() };
         let Ok(projected) = Projected::reserve(&source, &sizes);
         assert_eq!(projected.splat_from_gaussian.bytes(), 4000);
         assert_eq!(projected.splats.records.bytes(), 1024 * 48);
         let Ok(sent) = SentSplats::reserve(&source, &sizes);
         assert_eq!((sent.splat_from_gaussian.bytes(), sent.records.bytes()), (4000, 1024 * 48));
         // A view without splats has memory for one.
-        let Ok(features) = FeatureSlots::reserve(&source, &sizes, &wants);
+        let Ok(features) = FeatureSlots::reserve(&source, &sizes, &request);
         assert_eq!((features.values.bytes(), features.gradients.bytes()), (16, 16));
-        let Ok(canvas) = CanvasSlots::reserve(&source, &sizes, &wants);
+        let Ok(canvas) = CanvasSlots::reserve(&source, &sizes, &request);
         assert_eq!(canvas.bytes(), 800 * 533 * (12 + 16));
-        let Ok(gradients) = PixelGradients::reserve(&source, &sizes, &wants);
+        let Ok(gradients) = PixelGradients::reserve(&source, &sizes, &request);
         assert_eq!(gradients.bytes(), 800 * 533 * (12 + 16));
         // Another capacity changes the splats only.
         let Ok(projected) = projected.renew(&source, &ViewSizes { capacity: 2000, ..sizes });
@@ -454,8 +455,8 @@ mod tests {
             pixels: 1000,
         };
         let bytes = |divisor, inverse_depths| {
-            let wants = ViewRequest { divisor, inverse_depths, ..ViewRequest::default() };
-            let Ok(room) = ShrunkSlots::reserve(&Replay::default(), &sizes, &wants);
+            let request = ViewRequest { divisor, inverse_depths, ..ViewRequest::default() };
+            let Ok(room) = ShrunkSlots::reserve(&Replay::default(), &sizes, &request);
             room.map_or(0, |room| room.bytes())
         };
         let (one, two) = (Divisor::One, Divisor::Two);

@@ -482,7 +482,7 @@ mod tests {
         let mut draws =
             (0..).map(|index| RandomStream::new(5, 0, RandomUse::Sample).uniform(index));
         let mut draw = |low: f64, high: f64| low + (high - low) * draws.next().unwrap();
-        let mut told = 0;
+        let mut with_gradient = 0;
         for _ in 0..60 {
             let middle =
                 [20.0, 18.0].map(|least| draw(least, least + 20.0).floor_i32().unsigned_abs());
@@ -499,7 +499,7 @@ mod tests {
             else {
                 continue;
             };
-            told += 1;
+            with_gradient += 1;
             let of_depth =
                 difference(guess.depth, |depth| cost(&PatchPlane { depth, ..guess }).unwrap());
             // The step has an error of 1e-12 times the third derivative; rounding adds 1e-16 / 1e-6.
@@ -517,7 +517,7 @@ mod tests {
                 close(found.d_normal[axis], of_normal);
             }
         }
-        assert!(told >= 40, "{told} patches have a gradient");
+        assert!(with_gradient >= 40, "{with_gradient} patches have a gradient");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::ExtractionError;
 use crate::backend::{
-    DeviceError, DrawnDepths, Look, MaskedView, PixelDepth, RenderSettings, Shown, TrainDevice,
+    DeviceError, DrawnDepths, MaskedView, PixelDepth, RenderRequest, RenderSettings, Shown,
+    TrainDevice,
 };
 use crate::dataset::View;
 use crate::math::linalg::{Vec3, add, mul};
@@ -33,7 +34,7 @@ pub struct DrawnModel<'a, 'd, B: TrainDevice> {
     /// Settings of the drawing, with a black background.
     pub settings: RenderSettings,
     /// Callback that receives a stage's name and the finished share, 0 to 1.
-    pub told: &'a (dyn Fn(&'static str, f64) + Sync),
+    pub on_progress: &'a (dyn Fn(&'static str, f64) + Sync),
 }
 
 #[derive(Clone, Copy)]
@@ -74,11 +75,11 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         depth: PixelDepth,
         mut visit: impl FnMut(&DrawnDepths) -> Result<(), ExtractionError>,
     ) -> Result<(), ExtractionError> {
-        let look = depth.look();
+        let request = depth.render_request();
         let settings = self.settings;
         self.each_view(Pass::only(stage), every, |device, model, seen| {
             let rendered = {
-                let frame = device.render(model, seen.view, &settings, look)?;
+                let frame = device.render(model, seen.view, &settings, request)?;
                 device.image(&frame)?
             };
             visit(&DrawnDepths::new(seen, &rendered))
@@ -93,7 +94,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     ) -> Result<(), ExtractionError> {
         let settings = self.settings;
         self.each_view(Pass::only(stage), ALL_VIEWS, |device, model, seen| {
-            let frame = device.render(model, seen.view, &settings, Look::MEDIAN)?;
+            let frame = device.render(model, seen.view, &settings, RenderRequest::MEDIAN)?;
             Ok(visit(device, &frame, seen)?)
         })
     }
@@ -150,7 +151,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         let order = self.views.split(Split::Train);
         let drawn = order.len().div_ceil(every.max(1));
         for (done, &index) in order.iter().step_by(every.max(1)).enumerate() {
-            (self.told)(pass.stage, pass.of_stage(done as f64 / drawn as f64));
+            (self.on_progress)(pass.stage, pass.of_stage(done as f64 / drawn as f64));
             let photograph = if self.views.may_have_mask(index) {
                 match self.views.fetch(index) {
                     Some(photograph) => Some(photograph),

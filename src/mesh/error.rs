@@ -48,9 +48,9 @@ pub enum ExtractionError {
     #[error("--texture is given, but no file that can hold one. Add glb or obj to --formats")]
     NoTexturedFormat,
     #[error(
-        "--texture-size {asked} needs more memory than --host-limit leaves. Give {fits} or less"
+        "--texture-size {requested} needs more memory than --host-limit leaves. Give {fits} or less"
     )]
-    TextureMemory { asked: u32, fits: u32 },
+    TextureMemory { requested: u32, fits: u32 },
     #[error(transparent)]
     Atlas(#[from] AtlasError),
     #[error(transparent)]

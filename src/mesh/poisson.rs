@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 use splat_mesh::Watch;
-use splat_mesh::free_space::SightVotes;
+use splat_mesh::free_space::VisibilityVotes;
 use splat_mesh::place::Bounds;
 use splat_mesh::points::{
     OrientedPoints, checked, have_points_within, outliers_by_cells, outliers_by_neighbours,
@@ -80,9 +80,10 @@ pub fn fit<B: TrainDevice>(
         begun.elapsed().as_secs_f64()
     );
     let (inside, around) = parted(points, world_box, options.mesh_background);
-    let mut fitted = vec![surface(inside, independent, options, consistency, room, drawn.told)?];
+    let mut fitted =
+        vec![surface(inside, independent, options, consistency, room, drawn.on_progress)?];
     if options.mesh_background {
-        match surface(around, independent, options, consistency, room, drawn.told) {
+        match surface(around, independent, options, consistency, room, drawn.on_progress) {
             Ok(background) => fitted.push(background),
             Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
         }
@@ -141,7 +142,7 @@ fn surface(
     options: &PoissonOptions,
     consistency: Consistency,
     room: Bytes,
-    told: &(dyn Fn(&'static str, f64) + Sync),
+    on_progress: &(dyn Fn(&'static str, f64) + Sync),
 ) -> Result<FittedSurface, ExtractionError> {
     // The weight of a surface is its number of points.
     let weight = points.len() as f64;
@@ -150,7 +151,7 @@ fn surface(
     let agreement = agreement(&points, independent, consistency)?;
     tracing::info!("{:.0} % of their normals agree with their neighbours'", 100.0 * agreement);
     let stop = AtomicBool::new(false);
-    let watch = Watch { stop: &stop, told };
+    let watch = Watch { stop: &stop, on_progress };
     let settings = PoissonSettings {
         depth: Depth::UpTo(options.poisson_depth),
         bricks: usize::try_from(room.0 / BRICK_BYTES).unwrap_or(usize::MAX),
@@ -254,24 +255,25 @@ pub(super) fn in_free_space<B: TrainDevice>(
 ) -> Result<Vec<Vec<bool>>, ExtractionError> {
     let meshed = Bounds { low: meshed.low, high: meshed.high };
     let far: Vec<FarVertices> = surfaces.iter().map(FarVertices::of).collect();
-    let mut votes: Vec<SightVotes<'_>> = far
+    let mut votes: Vec<VisibilityVotes<'_>> = far
         .iter()
         .zip(surfaces)
         .map(|(far, FittedSurface { figures, .. })| {
-            SightVotes::new(&far.places, MARGIN_CELLS * figures.cell, meshed)
+            VisibilityVotes::new(&far.places, MARGIN_CELLS * figures.cell, meshed)
         })
         .collect();
     drawn.each("finding free space", ALL_VIEWS, PixelDepth::Median, |view| {
         votes.iter_mut().for_each(|votes| votes.add(&view.depth_view()));
         Ok(())
     })?;
-    let of_surface = |((votes, far), fitted): ((&SightVotes<'_>, &FarVertices), &FittedSurface)| {
-        let mut free = vec![false; fitted.densities.len()];
-        for (&row, is_free) in far.rows.iter().zip(votes.is_free()) {
-            free[row] = is_free;
-        }
-        free
-    };
+    let of_surface =
+        |((votes, far), fitted): ((&VisibilityVotes<'_>, &FarVertices), &FittedSurface)| {
+            let mut free = vec![false; fitted.densities.len()];
+            for (&row, is_free) in far.rows.iter().zip(votes.is_free()) {
+                free[row] = is_free;
+            }
+            free
+        };
     Ok(votes.iter().zip(&far).zip(surfaces).map(of_surface).collect())
 }
 

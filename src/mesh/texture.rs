@@ -119,11 +119,11 @@ fn side_px<B: TrainDevice>(
     room: Bytes,
 ) -> Result<u32, ExtractionError> {
     let fits = u32::try_from((room.0 / texel_bytes).isqrt()).unwrap_or(u32::MAX) / 4 * 4;
-    if let Some(asked) = options.texture_size {
-        if asked > fits {
-            return Err(ExtractionError::TextureMemory { asked, fits });
+    if let Some(requested) = options.texture_size {
+        if requested > fits {
+            return Err(ExtractionError::TextureMemory { requested, fits });
         }
-        return Ok(asked);
+        return Ok(requested);
     }
     let wanted = match options.atlas {
         // The squares determine the size.
@@ -194,7 +194,7 @@ fn of_photographs<B: TrainDevice>(
         let rounds = (ROUNDS + 1) as f64;
         for (done, &index) in order.iter().enumerate() {
             let of_round = done as f64 / order.len() as f64;
-            (drawn.told)(TEXTURE, (round as f64 + of_round) / rounds);
+            (drawn.on_progress)(TEXTURE, (round as f64 + of_round) / rounds);
             let Some(photograph) = views.fetch(index) else { continue };
             let view = views.view(index);
             let (colors, _) = photograph.rgb.as_chunks::<3>();

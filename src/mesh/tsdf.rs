@@ -32,7 +32,7 @@ pub fn fuse<B: TrainDevice>(
     room: Bytes,
 ) -> Result<Extracted, ExtractionError> {
     let stop = AtomicBool::new(false);
-    let watch = Watch { stop: &stop, told: drawn.told };
+    let watch = Watch { stop: &stop, on_progress: drawn.on_progress };
     let space = match world_box {
         Some(within) => {
             let fitted = within.longest_side() / f64::from(options.resolution());

@@ -7,7 +7,9 @@
 
 mod search;
 
-use splat_formats::{Antialiasing, Looks, SceneCamera, SeenFrom, SharedRows, Splats, SplatsError};
+use splat_formats::{
+    Antialiasing, Observations, SceneCamera, SeenFrom, SharedRows, Splats, SplatsError,
+};
 
 use crate::backend::{AdamStep, DeviceError, Footprint, Rates, RenderSettings, Terms, TrainDevice};
 use crate::dataset::{Camera, Dataset, ImageLoader, Pose, View};
@@ -50,7 +52,7 @@ pub fn footprint_of(splats: &Splats, filter_px2: Option<f64>) -> Footprint {
 
 /// Draws Gaussians from these cameras and sums their weights. Hidden Gaussians get a hundredth of the weight from the
 /// cameras alone. `near` is the depth, scene units, before which nothing is drawn.
-pub fn drawn_looks<B: TrainDevice>(
+pub fn drawn_observations<B: TrainDevice>(
     device: &mut B,
     splats: &Splats,
     cameras: &[SceneCamera],
@@ -62,7 +64,7 @@ pub fn drawn_looks<B: TrainDevice>(
     let settings = RenderSettings { sh_degree, footprint, near, ..RenderSettings::DEFAULT };
     let mut model = device.upload(&gaussians)?;
     drop(gaussians);
-    let mut looks = Looks::at(splats.columns());
+    let mut observations = Observations::at(splats.columns());
     let most = (MAX_WEIGHTS / splats.len().max(1)).clamp(MIN_CAMERAS, MAX_CAMERAS);
     for camera in cameras.iter().step_by(cameras.len().div_ceil(most).max(1)) {
         let (view, divisor) = view_of(camera);
@@ -71,9 +73,9 @@ pub fn drawn_looks<B: TrainDevice>(
         // In pixels of the photograph, comparable between views.
         let pixels = divisor * divisor;
         weights.iter_mut().for_each(|weight| *weight *= pixels);
-        looks.add(camera.position, &weights);
+        observations.add(camera.position, &weights);
     }
-    let mut seen = looks.seen();
+    let mut seen = observations.seen();
     seen.fill_from(&SeenFrom::of_cameras(splats.columns(), cameras), UNDRAWN_SHARE);
     Ok(seen)
 }
@@ -285,7 +287,7 @@ mod tests {
     #[test]
     fn hidden_gaussians_have_less_weight_than_from_the_cameras_alone() {
         let (splats, cameras) = (splats(), [camera()]);
-        let drawn = drawn_looks(&mut Cpu::<f32>::new(), &splats, &cameras, 0.01).unwrap();
+        let drawn = drawn_observations(&mut Cpu::<f32>::new(), &splats, &cameras, 0.01).unwrap();
         let alone = SeenFrom::of_cameras(splats.columns(), &cameras);
         let [drawn, alone] = [drawn, alone].map(|seen| seen.weights().to_vec());
         // The second is right behind the first, which transmits a hundredth in its middle.

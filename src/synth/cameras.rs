@@ -206,7 +206,7 @@ const QUARTER_ELEVATIONS: [f64; 2] = [12.0, 78.0];
 
 /// Minimum distance of a camera in the room from all surfaces, and of the first surface in view, metres.
 const ROOM_CLEARANCE: f64 = 0.35;
-const ROOM_SIGHT: f64 = 1.3;
+const ROOM_VIEW_DISTANCE: f64 = 1.3;
 
 /// Height of the drone over the city and its variation, metres; angle below the horizon, degrees.
 const DRONE_HEIGHT: f64 = 60.0;
@@ -284,7 +284,7 @@ fn inside(scenery: &dyn Scenery, options: &SynthOptions) -> Vec<View> {
             let forward = direction(turn, (40.0 * (draw(2) - 0.55)).to_radians());
             let sees = scenery.trace(&Ray { origin: eye, direction: forward });
             let serves = scenery.distance(eye) > ROOM_CLEARANCE
-                && sees.is_some_and(|hit| hit.distance > ROOM_SIGHT);
+                && sees.is_some_and(|hit| hit.distance > ROOM_VIEW_DISTANCE);
             (eye, forward, serves)
         };
         let mut draws = (0..ROOM_DRAWS).map(drawn);

@@ -99,7 +99,7 @@ pub fn surfels(options: &SynthOptions, truth: &Mesh, count: usize) -> Vec<Surfac
 /// Writes `folder/images/*.png` and `folder/sparse/0/{cameras,images,points3D}.bin`, and masks if the scene has them.
 pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport, SynthError> {
     options.validate()?;
-    refuse_other_scenes(folder, options.scene)?;
+    check_same_scene(folder, options.scene)?;
     let scene = &*scenery_of(options);
     let light = Light::new(options.matt);
     let views = cameras::views(scene, options);
@@ -132,7 +132,7 @@ pub fn write_scene(folder: &Path, options: &SynthOptions) -> Result<SynthReport,
 
 /// Returns an error if the folder holds another scene: photographs with other names, cameras without photographs, or
 /// masks that would hide this scene.
-fn refuse_other_scenes(folder: &Path, scene: SynthScene) -> Result<(), SynthError> {
+fn check_same_scene(folder: &Path, scene: SynthScene) -> Result<(), SynthError> {
     let foreign = foreign_file(&folder.join("images"))
         .unwrap_or_else(|| Some(folder.join("sparse")).filter(|path| path.exists()));
     let masks = folder.join(MASKS);

@@ -95,7 +95,7 @@ pub(super) fn true_mesh(scenery: &dyn Scenery, cells: u32) -> Result<Mesh, Extra
     let bricks = lattice.bricks(scenery);
     let values = lattice.distances(scenery, &bricks);
     let stop = AtomicBool::new(false);
-    let surface = extract(&bricks, &values, 0.0, &Watch { stop: &stop, told: &|_, _| () })?;
+    let surface = extract(&bricks, &values, 0.0, &Watch { stop: &stop, on_progress: &|_, _| () })?;
     drop(values);
     Ok(surface.mesh(&bricks, &|node| onto(scenery, lattice.place(node), lattice.cell)))
 }

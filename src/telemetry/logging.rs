@@ -78,8 +78,8 @@ const DRAWS_PER_SECOND: u8 = 20;
 /// the log is lost and the program continues. Later calls have no effect.
 pub fn init_logging(detail: LogDetail, style: ProgressStyle, has_run: bool) {
     let default = || EnvFilter::new(detail.filter());
-    let asked = std::env::var(LEVEL).ok().filter(|text| !text.is_empty());
-    let parsed = asked.as_deref().map(EnvFilter::try_new).transpose();
+    let requested = std::env::var(LEVEL).ok().filter(|text| !text.is_empty());
+    let parsed = requested.as_deref().map(EnvFilter::try_new).transpose();
     let format = match style {
         ProgressStyle::Json => Format::Json,
         _ if escapes_wanted() => Format::Colored,
@@ -89,13 +89,13 @@ pub fn init_logging(detail: LogDetail, style: ProgressStyle, has_run: bool) {
         Ok(filter) => (filter.unwrap_or_else(default), None),
         Err(problem) => (default(), Some(problem)),
     };
-    let directives = asked.as_deref().filter(|_| problem.is_none()).unwrap_or(detail.filter());
+    let directives = requested.as_deref().filter(|_| problem.is_none()).unwrap_or(detail.filter());
     // Directives for spans are not targets; such a log counts as one without info lines.
     let shown = directives.parse().unwrap_or_default();
     let console = Console { shown, ..Console::stderr(style) };
     // With a level or JSON, each line is shown at once.
     let is_held =
-        has_run && detail == LogDetail::Brief && asked.is_none() && format != Format::Json;
+        has_run && detail == LogDetail::Brief && requested.is_none() && format != Format::Json;
     let opening = Opening::new(format, is_held);
     let lines = tracing_subscriber::fmt::layer()
         .event_format(LogLines { format, opening: opening.clone() })

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{self, Purpose};
-use crate::memory::{Bytes, Rung};
+use crate::memory::{Bytes, Fallback};
 use crate::train::event::{Phase, PhasePeaks, Tensors};
 
 /// Number of points of the list of growth.
@@ -45,7 +45,7 @@ pub struct Profile {
     pub slack: Option<Slack>,
     /// Growth of memory.
     pub growth: Vec<Point>,
-    /// Fallbacks of the memory ladder that were applied or reverted.
+    /// Fallbacks of the device's memory that were applied or reverted.
     pub changes: Vec<LoggedChange>,
     /// Figures of the GPU.
     pub gpu: Option<GpuSummary>,
@@ -619,7 +619,8 @@ enum Record {
     Memory(LoggedMemory),
     Buffers(LoggedBuffers),
     Gpu(LoggedGpu),
-    Rung(LoggedChange),
+    #[serde(rename = "rung")]
+    Fallback(LoggedChange),
     Finished {
         iteration: u32,
         gaussians: u64,
@@ -704,7 +705,8 @@ pub struct LoggedChange {
     /// Finished iterations.
     pub iteration: u32,
     /// The fallback.
-    pub rung: Rung,
+    #[serde(rename = "rung")]
+    pub fallback: Fallback,
     /// True if applied, false if reverted.
     pub given_up: bool,
     /// Bytes gained, or the possible cost of reverting.
@@ -784,7 +786,7 @@ impl Log {
             Record::Evaluated { lpips_net } => self.has_lpips |= lpips_net.is_some(),
             Record::Buffers(buffers) => self.buffers.push(buffers),
             Record::Gpu(gpu) => self.gpu.push(gpu),
-            Record::Rung(change) => self.changes.push(change),
+            Record::Fallback(change) => self.changes.push(change),
             Record::Other => {}
         }
     }

@@ -103,7 +103,7 @@ impl Progress {
             }
             Event::Gpu(report) => self.status.gpu.clone_from(&report.sample),
             Event::Finished { .. } => self.finish(event),
-            Event::Rung { change, held, budget, .. } => {
+            Event::Fallback { change, held, budget, .. } => {
                 // Some fallbacks only reduce later requests and free no bytes.
                 let bytes = match change.bytes {
                     Bytes(0) => String::new(),
@@ -111,7 +111,7 @@ impl Progress {
                 };
                 self.print(&format!(
                     "[Memory] {}{bytes} ({:.2} of {:.2} GiB are held)",
-                    change.rung.words(change.given_up),
+                    change.fallback.words(change.given_up),
                     held.gib(),
                     budget.gib()
                 ));
@@ -399,7 +399,7 @@ impl WorkProgress {
     }
 
     /// Sets the finished share of a stage, 0 to 1.
-    pub fn tell(&self, name: &'static str, share: f64) {
+    pub fn report(&self, name: &'static str, share: f64) {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if stage.name != name {
             *stage = Stage::new(name);

@@ -19,7 +19,7 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 /// A thread that owns the management library and samples the GPU on request. Training takes the samples that have
 /// arrived and never waits.
 pub(super) struct GpuSampler {
-    asks: SyncSender<()>,
+    requests: SyncSender<()>,
     samples: Receiver<GpuSample>,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,8 +28,8 @@ impl GpuSampler {
     /// Samples the GPU with this identifier.
     pub(super) fn of_gpu(uuid: &str) -> Option<Self> {
         let uuid = uuid.to_owned();
-        Self::start(move |asks, samples| {
-            let watched = nvidia::watch(&uuid, |look| answer(&asks, &samples, look));
+        Self::start(move |requests, samples| {
+            let watched = nvidia::watch(&uuid, |measure| answer(&requests, &samples, measure));
             if let Err(reason) = watched {
                 tracing::debug!("there will be no figures of the GPU: {reason}");
             }
@@ -39,14 +39,14 @@ impl GpuSampler {
     /// Runs `work` in a thread; `None` if it cannot be started.
     fn start(work: impl FnOnce(Receiver<()>, Sender<GpuSample>) + Send + 'static) -> Option<Self> {
         // One request may wait during the previous one; more would be late.
-        let (asks, asked) = sync_channel(1);
+        let (requests, receiver) = sync_channel(1);
         let (answers, samples) = channel();
         let named = thread::Builder::new().name("gpu sampler".to_owned());
-        let thread = named.spawn(move || work(asked, answers));
+        let thread = named.spawn(move || work(receiver, answers));
         let thread = thread.inspect_err(|error| {
             tracing::debug!("there will be no figures of the GPU: {error}");
         });
-        Some(Self { asks, samples, thread: Some(thread.ok()?) })
+        Some(Self { requests, samples, thread: Some(thread.ok()?) })
     }
 
     /// Records a finished step; returns a report when one is due.
@@ -54,7 +54,7 @@ impl GpuSampler {
         let ahead = ImageSpan { before: span.before + AHEAD, after: span.after + AHEAD };
         if ahead.crosses(INTERVAL) {
             // If the thread is late or gone, the next report is an old one.
-            self.asks.try_send(()).ok();
+            self.requests.try_send(()).ok();
         }
         if !span.crosses(INTERVAL) {
             return None;
@@ -65,15 +65,15 @@ impl GpuSampler {
     }
 }
 
-fn answer(asks: &Receiver<()>, samples: &Sender<GpuSample>, look: &dyn Fn() -> GpuSample) {
-    while asks.recv().is_ok() && samples.send(look()).is_ok() {}
+fn answer(requests: &Receiver<()>, samples: &Sender<GpuSample>, measure: &dyn Fn() -> GpuSample) {
+    while requests.recv().is_ok() && samples.send(measure()).is_ok() {}
 }
 
 impl Drop for GpuSampler {
     /// Ends the thread, or leaves it if the driver hangs.
     fn drop(&mut self) {
         let (nobody, _) = sync_channel(0);
-        self.asks = nobody;
+        self.requests = nobody;
         loop {
             match self.samples.recv_timeout(MAX_WAIT) {
                 Ok(_late) => {}
@@ -99,11 +99,11 @@ mod tests {
     /// Returns a sampler of a GPU that warms by a degree per sample.
     fn warming(is_done: &Arc<AtomicBool>) -> GpuSampler {
         let is_done = Arc::clone(is_done);
-        let work = move |asks: Receiver<()>, samples: Sender<GpuSample>| {
-            let looks = Cell::new(40);
-            answer(&asks, &samples, &|| {
-                looks.set(looks.get() + 1);
-                GpuSample { temperature_c: Some(looks.get()), ..GpuSample::default() }
+        let work = move |requests: Receiver<()>, samples: Sender<GpuSample>| {
+            let readings = Cell::new(40);
+            answer(&requests, &samples, &|| {
+                readings.set(readings.get() + 1);
+                GpuSample { temperature_c: Some(readings.get()), ..GpuSample::default() }
             });
             drop(samples);
             is_done.store(true, Ordering::Relaxed);
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn empty_samples_and_an_ended_thread_are_not_reported() {
-        let work = |asks: Receiver<()>, samples: Sender<GpuSample>| {
-            answer(&asks, &samples, &GpuSample::default);
+        let work = |requests: Receiver<()>, samples: Sender<GpuSample>| {
+            answer(&requests, &samples, &GpuSample::default);
         };
         let sampler = GpuSampler::start(work).unwrap();
         assert_eq!(reports(&sampler, 30..=60), []);
@@ -150,8 +150,8 @@ mod tests {
     #[test]
     fn hanging_driver_does_not_block_training() {
         let (release, hold) = sync_channel::<()>(0);
-        let work = move |asks: Receiver<()>, _samples: Sender<GpuSample>| {
-            asks.recv().ok();
+        let work = move |requests: Receiver<()>, _samples: Sender<GpuSample>| {
+            requests.recv().ok();
             hold.recv().ok();
         };
         let sampler = GpuSampler::start(work).unwrap();

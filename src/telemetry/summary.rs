@@ -325,9 +325,9 @@ impl Sink for SummaryFile {
                 self.take_step(step);
                 return Ok(());
             }
-            Event::Round(round) => {
-                summary.gaussians = round.gaussians as u64;
-                summary.training_seconds += round.ms * 1e-3;
+            Event::Densify(step) => {
+                summary.gaussians = step.gaussians as u64;
+                summary.training_seconds += step.ms * 1e-3;
                 return Ok(());
             }
             Event::PrunedToTarget(report) => {

@@ -20,13 +20,13 @@ use super::logging::unix_seconds;
 use super::tables::named;
 use crate::files::{OutputError, create_folder, write_png};
 use crate::math::Real;
-use crate::memory::{Bytes, Rung, RungChange};
+use crate::memory::{Bytes, Fallback, FallbackChange};
 use crate::train::event::{
     Distributions, Evaluation, Event, GpuReport, MemoryReport, Phase, PhasePeak, PhasePeaks,
     Picture, Pictures, Saved, Sink, Split, SurfaceReport, TermValues,
 };
 
-const RUNG: &str = "memory/rung";
+const FALLBACK: &str = "memory/rung";
 
 /// The sink that writes TensorBoard's events file.
 pub struct TensorBoard<W: Write> {
@@ -36,7 +36,7 @@ pub struct TensorBoard<W: Write> {
     /// Image tags of the photographs in the file.
     photographs: HashSet<String>,
     /// Fallbacks that are applied now.
-    given_up: Vec<Rung>,
+    given_up: Vec<Fallback>,
 }
 
 impl TensorBoard<File> {
@@ -112,7 +112,7 @@ impl<W: Write> TensorBoard<W> {
                 self.records.flush()
             }
             Event::Gpu(report) => self.gpu(report),
-            Event::Rung { iteration, change, .. } => self.rung(*iteration, change),
+            Event::Fallback { iteration, change, .. } => self.fallback(*iteration, change),
             Event::ViewSize { iteration, divisor } => {
                 self.scalars(*iteration, [("train/view_divisor", f64::from(*divisor))])
             }
@@ -160,7 +160,7 @@ impl<W: Write> TensorBoard<W> {
             values.extend(vram.creep.map(|creep| ("memory/vram_creep_gb", creep.gib())));
             values.push(("tensors/large_count", vram.large_count as f64));
             values.push(("tensors/fragmentation_percent", vram.fragmentation_percent()));
-            values.push((RUNG, self.given_up.len() as f64));
+            values.push((FALLBACK, self.given_up.len() as f64));
         }
         values.extend(report.offloaded.map(|bytes| ("memory/offloaded_gb", bytes.gib())));
         values.extend(report.host_resident.map(Bytes::gib).map(|gib| ("memory/host_rss_gb", gib)));
@@ -207,12 +207,12 @@ impl<W: Write> TensorBoard<W> {
         self.scalars(report.iteration, values)
     }
 
-    fn rung(&mut self, iteration: u32, change: &RungChange) -> io::Result<()> {
-        self.given_up.retain(|&rung| rung != change.rung);
+    fn fallback(&mut self, iteration: u32, change: &FallbackChange) -> io::Result<()> {
+        self.given_up.retain(|&fallback| fallback != change.fallback);
         if change.given_up {
-            self.given_up.push(change.rung);
+            self.given_up.push(change.fallback);
         }
-        self.scalars(iteration, [(RUNG, self.given_up.len() as f64)])
+        self.scalars(iteration, [(FALLBACK, self.given_up.len() as f64)])
     }
 
     fn distributions(&mut self, distributions: &Distributions) -> io::Result<()> {

@@ -7,8 +7,8 @@ use super::event::{Corrected, Evaluation, Metrics, ReferenceMetrics, Split, View
 use super::feed::Views;
 use super::pictures::{SurfaceMaps, photo_picture, render_picture};
 use crate::backend::{
-    Compensation, DeviceError, Extra, Footprint, Look, Measured, Photo, PixelDepth, RenderSettings,
-    Rendered, Shown, Stay, TrainDevice,
+    Compensation, DeviceError, Extra, Footprint, Measured, Photo, PixelDepth, RenderRequest,
+    RenderSettings, Rendered, Shown, Stay, TrainDevice,
 };
 use crate::config::MetricSet;
 use crate::dataset::{Image, View, evenly_spread};
@@ -213,15 +213,17 @@ pub fn evaluate<B: TrainDevice>(
             ..RenderSettings::DEFAULT
         };
         let corrects_colors = request.compensation.is_some();
-        let look =
-            Look { extra: request.shown.extra(position, request.footprint), corrects_colors };
+        let render_request = RenderRequest {
+            extra: request.shown.extra(position, request.footprint),
+            corrects_colors,
+        };
         let view = views.view(index);
         let name = view.name.as_str();
-        let mut frame = match device.render(model, view, &settings, look) {
+        let mut frame = match device.render(model, view, &settings, render_request) {
             // A failure of LPIPS must not cost the other metrics.
             Err(error) if error.is_out_of_memory() && perception.loaded.is_some() => {
                 perception.give_up(views, &error);
-                device.render(model, view, &settings, look)?
+                device.render(model, view, &settings, render_request)?
             }
             done => done?,
         };
@@ -299,11 +301,12 @@ fn surface_maps<B: TrainDevice>(
     settings: &RenderSettings,
     depth: PixelDepth,
 ) -> Result<Option<SurfaceMaps>, DeviceError> {
-    let (look, maps): (_, fn(&Rendered) -> Option<SurfaceMaps>) = match settings.footprint {
-        Footprint::Ellipse { .. } | Footprint::Surfel => (depth.look(), SurfaceMaps::of),
-        Footprint::Triangle(_) => (Look::INVERSE_DEPTHS, SurfaceMaps::of_inverse_depths),
+    let (render_request, maps): (_, fn(&Rendered) -> Option<SurfaceMaps>) = match settings.footprint
+    {
+        Footprint::Ellipse { .. } | Footprint::Surfel => (depth.render_request(), SurfaceMaps::of),
+        Footprint::Triangle(_) => (RenderRequest::INVERSE_DEPTHS, SurfaceMaps::of_inverse_depths),
     };
-    let frame = device.render(model, view, settings, look)?;
+    let frame = device.render(model, view, settings, render_request)?;
     Ok(maps(&device.image(&frame)?))
 }
 

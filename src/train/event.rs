@@ -11,7 +11,7 @@ use super::span::ImageSpan;
 use crate::backend::nvidia::GpuSample;
 use crate::backend::{MemoryEntry, Terms, Topic};
 use crate::files::OutputError;
-use crate::memory::{Bytes, RungChange};
+use crate::memory::{Bytes, FallbackChange};
 use crate::perceptual::LpipsNet;
 
 /// Receiver of a run's events.
@@ -65,12 +65,13 @@ pub enum Event {
         divisor: u32,
     },
     /// A fallback was taken because memory is short, or was undone.
-    Rung {
+    #[serde(rename = "rung")]
+    Fallback {
         /// Finished iterations.
         iteration: u32,
         /// Fallback and the bytes that it freed.
         #[serde(flatten)]
-        change: RungChange,
+        change: FallbackChange,
         /// Device memory that the program holds.
         held: Bytes,
         /// Device memory that the program may hold.
@@ -186,7 +187,7 @@ pub enum Event {
     },
     /// A densification step is done. The strategy names the event.
     #[serde(untagged)]
-    Round(Round),
+    Densify(DensifyStep),
 }
 
 /// Seconds that a run spends on other work than training.
@@ -208,7 +209,7 @@ pub struct RunTimes {
 
 /// Report of a densification step with the strategy's event name and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoundReport {
+pub struct DensifyReport {
     /// Name of the event.
     pub event: &'static str,
     /// Keys and numbers of Gaussians.
@@ -217,20 +218,20 @@ pub struct RoundReport {
 
 /// Densification step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Round {
+pub struct DensifyStep {
     /// Finished iterations.
     pub iteration: u32,
     /// Report of the strategy.
-    pub report: RoundReport,
+    pub report: DensifyReport,
     /// Number of Gaussians afterwards.
     pub gaussians: usize,
     /// Duration including the reordering of Gaussians, milliseconds.
     pub ms: f64,
 }
 
-impl Serialize for Round {
+impl Serialize for DensifyStep {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { iteration, report: RoundReport { event, counts }, gaussians, ms } = self;
+        let Self { iteration, report: DensifyReport { event, counts }, gaussians, ms } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("event", event)?;
         map.serialize_entry("iteration", iteration)?;
@@ -821,8 +822,8 @@ mod tests {
     #[test]
     fn a_densification_step_uses_the_event_name_of_its_strategy() {
         let counts = vec![("relocated", 3), ("born", 2), ("refused", 0)];
-        let report = RoundReport { event: "relocated", counts };
-        let event = Event::Round(Round { iteration: 600, report, gaussians: 42, ms: 1.5 });
+        let report = DensifyReport { event: "relocated", counts };
+        let event = Event::Densify(DensifyStep { iteration: 600, report, gaussians: 42, ms: 1.5 });
         assert_eq!(
             serde_json::to_string(&event).unwrap(),
             r#"{"event":"relocated","iteration":600,"relocated":3,"born":2,"refused":0,"gaussians":42,"ms":1.5}"#

@@ -13,7 +13,7 @@ use crate::backend::{Footprint, Statistics};
 use crate::config::{Config, Regularize};
 use crate::dataset::{Dataset, ImageSource, View};
 use crate::math::linalg::{add, mul};
-use crate::memory::Rung;
+use crate::memory::Fallback;
 use crate::memory::plan::{
     Maps, OptionalColumns, PlannedCoarse, PlannedColorTables, PlannedPhotographs, ViewGrowth,
     ViewSize,
@@ -52,7 +52,7 @@ pub fn strategy(config: &Config, dataset: &Dataset) -> Box<dyn Strategy<Cpu<f32>
 }
 
 /// True if a run has a densification step.
-pub fn has_rounds(config: &Config, dataset: &Dataset) -> bool {
+pub fn densifies(config: &Config, dataset: &Dataset) -> bool {
     let strategy = strategy(config, dataset);
     (0..config.optimize.iterations).any(|done| strategy.due(ImageSpan::of(done)))
 }
@@ -76,7 +76,7 @@ pub fn coarse(config: &Config) -> Option<PlannedCoarse> {
     };
     Some(PlannedCoarse {
         neighbours: config.sugar.regularity_knn,
-        shortens: config.memory.give_up.contains(&Rung::Neighbours),
+        shortens: config.memory.give_up.contains(&Fallback::Neighbours),
         maps,
     })
 }

@@ -107,7 +107,7 @@ impl Pace {
 
     /// True if a densification step may come. With a clock, steps may be due in quick succession. A step is then
     /// skipped unless `least_images` images have passed since the last one.
-    pub(super) fn takes_round(&mut self, least_images: u32) -> bool {
+    pub(super) fn takes_densify_step(&mut self, least_images: u32) -> bool {
         self.rests(0, least_images)
     }
 
@@ -380,19 +380,19 @@ mod tests {
     }
 
     #[test]
-    fn rounds_of_a_run_with_a_clock_wait_for_images() {
+    fn densification_steps_of_a_run_with_a_clock_wait_for_images() {
         let mut pace = Pace::new(&config(Some("1s"), 1), 50, Passed::default());
         let mut taken = Vec::new();
         for image in 1..=10 {
             pace.trained(ImageSpan::of(image));
-            if pace.takes_round(4) {
+            if pace.takes_densify_step(4) {
                 taken.push(image);
             }
         }
         assert_eq!(taken, [1, 5, 9]);
         assert!(pace.takes_adjustment(10) && !pace.takes_adjustment(1));
         let mut without = Pace::new(&config(None, 1), 50, Passed::default());
-        assert!(without.takes_round(4) && without.takes_round(4));
+        assert!(without.takes_densify_step(4) && without.takes_densify_step(4));
     }
 
     #[test]

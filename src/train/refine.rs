@@ -324,7 +324,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         if is_ready {
             self.report_pending()?;
         }
-        self.warn_of_images()
+        self.warn_about_images()
     }
 
     /// Reports a step once its losses are available.
@@ -350,7 +350,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         self.report(pending)
     }
 
-    fn warn_of_images(&mut self) -> Result<(), TrainError> {
+    fn warn_about_images(&mut self) -> Result<(), TrainError> {
         for message in self.feed.views.take_warnings() {
             self.sink.on(&Event::Warning { message })?;
         }
@@ -361,7 +361,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         let Some(state) = self.device.take_changes() else { return Ok(()) };
         let (iteration, held, budget) = (self.iteration, state.held, state.budget);
         for change in state.changes {
-            self.sink.on(&Event::Rung { iteration, change, held, budget })?;
+            self.sink.on(&Event::Fallback { iteration, change, held, budget })?;
         }
         Ok(())
     }
@@ -377,7 +377,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
             iteration,
             config: setup.config.clone(),
             train_views: self.feed.views.names(Split::Train),
-            occasion: Occasion::Asked,
+            occasion: Occasion::Requested,
             training_scale: self.feed.views.training_scale(),
         };
         let mut rows = DeviceModel { device: &mut *self.device, model: &mut self.model };
@@ -425,7 +425,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
             Err(TrainError::Device(error)) if error.is_out_of_memory() && !is_full => None,
             done => done?,
         };
-        self.warn_of_images()?;
+        self.warn_about_images()?;
         if let Some(evaluation) = &found {
             self.sink.on(&Event::Evaluated(evaluation.clone()))?;
         }

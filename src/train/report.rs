@@ -271,7 +271,7 @@ impl<'a> ViewMaps<'a> {
 mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
-    use crate::backend::{Look, Render as _, RenderSettings, Store as _};
+    use crate::backend::{Render as _, RenderRequest, RenderSettings, Store as _};
     use crate::dataset::{Camera, Pose};
     use crate::model::Gaussians;
 
@@ -470,7 +470,7 @@ mod tests {
             let mut device = Cpu::<f32>::new();
             let model = device.upload(gaussians).unwrap();
             let settings = RenderSettings::DEFAULT;
-            let frame = device.render(&model, &view(), &settings, Look::SURFACE).unwrap();
+            let frame = device.render(&model, &view(), &settings, RenderRequest::SURFACE).unwrap();
             device.image(&frame).unwrap()
         };
         assert_eq!(share_near_surface(&wall, &view(), 0.1, &drawn(&wall)), Some(1.0));

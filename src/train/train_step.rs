@@ -5,7 +5,7 @@ use super::schedule::scaled;
 use super::span::ImageSpan;
 use crate::backend::{
     AdamStep, Compensation, DeviceError, Held as _, LossValues, Objective, OtherView, Rates,
-    RenderSettings, Statistics, Terms, TrainDevice, Wants,
+    RenderSettings, Statistics, Terms, TrainDevice, TrainRequest,
 };
 use crate::config::OptimizeOptions;
 use crate::dataset::View;
@@ -51,8 +51,8 @@ pub(crate) fn add_view<B: TrainDevice>(
     gradients: &mut B::Gradients,
 ) -> Result<ViewOutputs<B>, DeviceError> {
     let &ViewInputs { view, observe, divisor, compensation, terms, near, other, .. } = inputs;
-    let wants = Wants { observe, inputs: terms.needs(), compensation, divisor };
-    let frame = device.render_train(model, view, &inputs.settings, &wants)?;
+    let request = TrainRequest { observe, inputs: terms.needs(), compensation, divisor };
+    let frame = device.render_train(model, view, &inputs.settings, &request)?;
     let objective = Objective { target, terms, near, other };
     let (frame, pixels) = match colors {
         None => device.objective(model, frame, &objective)?,

@@ -45,7 +45,8 @@ use super::checkpoint::{
 };
 use super::coarse::CoarseSchedule;
 use super::event::{
-    Completion, Event, Phase, Round, RoundReport, RunTimes, Sink, Split, Step, Tensors, TermValues,
+    Completion, DensifyReport, DensifyStep, Event, Phase, RunTimes, Sink, Split, Step, Tensors,
+    TermValues,
 };
 use super::feed::{Feed, TakenOther, Views};
 use super::live::LivePage;
@@ -59,13 +60,13 @@ use super::terms::{self, TrainingStage, ViewExtras};
 use super::train_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_view};
 use super::{MemoryFallbacks, SceneScale, TrainError, scene_cube};
 use crate::backend::{
-    AdamStep, Adjust, DeviceError, Held as _, LadderState, Pending, RankOutcome, RankView,
-    RenderSettings, Sight, Statistics, Terms, Topic, TrainDevice,
+    AdamStep, Adjust, DeviceError, FallbackState, Held as _, Pending, RankOutcome, RankView,
+    RenderSettings, Statistics, Terms, Topic, TrainDevice, ViewSetup,
 };
 use crate::config::{Config, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader, View};
 use crate::math::Divisor;
-use crate::memory::Rung;
+use crate::memory::Fallback;
 use crate::model::{Gaussians, TriangleMesh};
 use crate::perceptual::LpipsWeights;
 
@@ -311,7 +312,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.save_and_evaluate(due, occasion, is_last || interrupted)?;
         }
         if is_last && !begins_at_end {
-            self.warn_of_few_left(gaussians_before)?;
+            self.warn_about_few_left(gaussians_before)?;
             self.announce_end()?;
         }
         self.end_run(interrupted)?;
@@ -321,7 +322,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     /// Announces the run, reserves space for a checkpoint and writes files that an earlier run could not.
     fn begin_run(&mut self, last: u32, lasts: &[u32]) -> Result<(), TrainError> {
         self.announce_start(last)?;
-        self.warn_of_missed_target()?;
+        self.warn_about_missed_target()?;
         self.reserve_checkpoint()?;
         self.save_missing(Milestones::after(&self.setup.config.output, self.last_step, lasts))?;
         self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
@@ -402,7 +403,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let started = Instant::now();
         let turn = self.pace.next(self.iteration, self.clock.seconds());
         let pending = self.train_step(turn);
-        self.warn_of_images()?;
+        self.warn_about_images()?;
         let pending = pending?;
         self.pace.trained(pending.turn.images);
         self.last_step = pending.turn.iterations;
@@ -421,7 +422,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn train_step(&mut self, turn: Turn) -> Result<PendingStep<B>, TrainError> {
         self.follow_training_scale()?;
         let whole = turn.images;
-        self.tell_view_size(turn.iteration_of(whole.before + 1))?;
+        self.report_view_size(turn.iteration_of(whole.before + 1))?;
         // The search may evict a photograph, so it comes before photographs are uploaded.
         for image in whole.each() {
             let terms = self.terms(turn.iteration_of(image), ViewExtras::default());
@@ -503,7 +504,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// Reports the size of an iteration's views if it has changed.
-    fn tell_view_size(&mut self, iteration: u32) -> Result<(), TrainError> {
+    fn report_view_size(&mut self, iteration: u32) -> Result<(), TrainError> {
         let divisor = view_divisor(self.setup.config, iteration);
         if divisor != self.divisor {
             self.divisor = divisor;
@@ -622,7 +623,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// Warns if `--multi-view` is on and no view has a neighbour.
-    fn warn_of_lone_views(&mut self) -> Result<(), TrainError> {
+    fn warn_about_lone_views(&mut self) -> Result<(), TrainError> {
         if self.feed.others.as_ref().is_some_and(|others| others.views.is_empty()) {
             self.warn(
                 "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
@@ -696,7 +697,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             image,
             iteration,
             index,
-            sight: Sight { view, settings, surface, observe, divisor },
+            setup: ViewSetup { view, settings, surface, observe, divisor },
             terms,
         })
     }
@@ -706,7 +707,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let (iteration, span) = (self.iteration, self.last_step);
         let options = &self.setup.config.densify;
         let least = strategy::least_images(options, self.setup.dataset.train.len());
-        let is_due = self.strategy.due(span) && self.pace.takes_round(least);
+        let is_due = self.strategy.due(span) && self.pace.takes_densify_step(least);
         // A raised opacity floor carries its own values and is never skipped.
         let adjust =
             self.strategy.adjust(span, self.pace.images_since_adjustment()).filter(|adjust| {
@@ -723,7 +724,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             let begun = Instant::now();
             let before = self.device.len(&self.model);
             self.end_phase(Phase::Training);
-            let report = self.run_round()?;
+            let report = self.run_densify_step()?;
             if self.strategy.reorders(span) {
                 self.reorder()?;
             }
@@ -732,7 +733,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             let ms = begun.elapsed().as_secs_f64() * 1e3;
             let gaussians = self.device.len(&self.model);
             self.clock.add_beside_iterations(started);
-            self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
+            self.sink.on(&Event::Densify(DensifyStep { iteration, report, gaussians, ms }))?;
             self.end_density_control()?;
             if gaussians == 0 && before > 0 {
                 return Err(TrainError::Emptied { iteration });
@@ -743,7 +744,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if let Some(adjust) = adjust {
             self.device.adjust(&mut self.model, &adjust)?;
             match adjust {
-                Adjust::ResetOpacity(_) | Adjust::FadeOpacity { .. } => {
+                Adjust::ResetOpacity(_) | Adjust::DecayOpacity { .. } => {
                     self.sink.on(&Event::OpacityReset { iteration })?;
                 }
                 Adjust::RaiseOpacityFloor { .. } => {}
@@ -832,16 +833,16 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     fn report_memory_changes(&mut self) -> Result<(), TrainError> {
-        let Some(LadderState { changes, held, budget }) = self.device.take_changes() else {
+        let Some(FallbackState { changes, held, budget }) = self.device.take_changes() else {
             return Ok(());
         };
         let iteration = self.iteration;
         for change in changes {
-            if matches!(change.rung, Rung::Compact | Rung::Offload) {
+            if matches!(change.fallback, Fallback::Compact | Fallback::Offload) {
                 // The model takes less memory from now on.
                 self.creep = UnexplainedGrowth::from(iteration);
             }
-            self.sink.on(&Event::Rung { iteration, change, held, budget })?;
+            self.sink.on(&Event::Fallback { iteration, change, held, budget })?;
         }
         Ok(())
     }
@@ -866,7 +867,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// Runs one densification step.
-    fn run_round(&mut self) -> Result<RoundReport, TrainError> {
+    fn run_densify_step(&mut self) -> Result<DensifyReport, TrainError> {
         let images = self.pace.images_per_iteration(self.iteration);
         let mut site = Site {
             device: &mut *self.device,
@@ -875,7 +876,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             images_per_iteration: images,
             left_out: Vec::new(),
         };
-        let report = self.strategy.round(&mut site);
+        let report = self.strategy.densify(&mut site);
         let left_out = site.left_out;
         self.report_memory_changes()?;
         for message in left_out {
@@ -908,7 +909,9 @@ impl<B: TrainDevice> MemoryFallbacks for Trainer<'_, B> {
 
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
         let reported = self.report_pending().and_then(|()| self.report_memory_changes());
-        match reported.and_then(|()| self.write_checkpoint(Occasion::Asked, WritingMode::AtOnce)) {
+        match reported
+            .and_then(|()| self.write_checkpoint(Occasion::Requested, WritingMode::AtOnce))
+        {
             Ok(_) => TrainError::OutOfMemory {
                 source: Box::new(error),
                 checkpoint: checkpoint::path(self.setup.model_path, self.iteration),

@@ -30,7 +30,7 @@ pub fn orbit(around: &Surroundings, turns: f64, frames: usize) -> Vec<PathCamera
     };
     let camera = |frame: usize| {
         let angle = angle(frame as f64 / frames as f64);
-        look(around, [radius * angle.cos(), radius * angle.sin(), height])
+        camera_facing(around, [radius * angle.cos(), radius * angle.sin(), height])
     };
     (0..frames).map(camera).collect()
 }
@@ -49,10 +49,10 @@ pub fn ellipse(around: &Surroundings, turns: f64, frames: usize) -> Vec<PathCame
         [a * angle.cos(), b * angle.sin(), height]
     };
     let steps = even_steps(frames, true, place);
-    steps.into_iter().map(|share| look(around, place(share))).collect()
+    steps.into_iter().map(|share| camera_facing(around, place(share))).collect()
 }
 
-fn look(around: &Surroundings, place: [f64; 3]) -> PathCamera {
+fn camera_facing(around: &Surroundings, place: [f64; 3]) -> PathCamera {
     PathCamera::looking_at(around.world(place), around.focus, around.up, around.focal)
 }
 

@@ -513,8 +513,8 @@ fn control(model: &ViewedModel, body: &[u8]) -> Reply {
             "the body must be JSON such as {\"action\": \"pause\"}: pause, resume, checkpoint or stop",
         );
     };
-    let asked = model.control(action).map(|id| reply(StatusCode::ACCEPTED, JSON, id));
-    asked.unwrap_or_else(|(status, why)| refused(status, &why))
+    let requested = model.control(action).map(|id| reply(StatusCode::ACCEPTED, JSON, id));
+    requested.unwrap_or_else(|(status, why)| refused(status, &why))
 }
 
 #[cfg(test)]

@@ -131,8 +131,8 @@ pub fn half_step(value: f32) -> f32 {
 }
 
 pub fn image(device: &mut Cuda, model: &Model, view: &View) -> Vec<f32> {
-    let look = Drawing { pass: Pass::Eval, ..settings(3, 8) };
-    let frame = device.show(model, view, &look).unwrap();
+    let draw_settings = DrawSettings { pass: Pass::Eval, ..settings(3, 8) };
+    let frame = device.show(model, view, &draw_settings).unwrap();
     device.image(&frame).unwrap().rgb
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use splat::backend::{
-    Compensation, DeviceError, Drawn, Extra, Footprint, Inputs, Look, LossValues, MemoryEntry,
-    Objective, Peaks, Photo, RenderSettings, Rendered, Scored, Shown, Statistics, Stay, Terms,
-    TrainDevice, Trainable, Wants,
+    Compensation, DeviceError, Drawn, Extra, Footprint, Inputs, LossValues, MemoryEntry, Objective,
+    Peaks, Photo, RenderRequest, RenderSettings, Rendered, Scored, Shown, Statistics, Stay, Terms,
+    TrainDevice, TrainRequest, Trainable,
 };
 use splat::dataset::{Image, View};
 use splat::math::Divisor;
@@ -27,7 +27,7 @@ pub enum Pass {
 /// Settings and inputs of a drawn view.
 #[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug)]
-pub struct Drawing {
+pub struct DrawSettings {
     pub pass: Pass,
     pub sh_degree: u32,
     pub background: [f32; 3],
@@ -45,7 +45,7 @@ pub struct Drawing {
     pub divisor: Divisor,
 }
 
-impl Drawing {
+impl DrawSettings {
     pub const DEFAULT: Self = Self {
         pass: Pass::Eval,
         sh_degree: RenderSettings::DEFAULT.sh_degree,
@@ -68,7 +68,7 @@ impl Drawing {
     }
 
     /// Returns the settings of a view that is shown.
-    pub fn look(&self) -> Look {
+    pub fn render_request(&self) -> RenderRequest {
         let (inverse_depths, surface, median) = (self.inverse_depth, self.surface, self.median);
         let extra = match self.pass {
             Pass::Picture => Extra::Counts,
@@ -77,16 +77,16 @@ impl Drawing {
             }
             _ => Extra::None,
         };
-        Look { extra, corrects_colors: self.compensation.is_some() }
+        RenderRequest { extra, corrects_colors: self.compensation.is_some() }
     }
 
     /// Returns the settings of a view that is trained on.
-    pub fn wants(&self) -> Wants {
+    pub fn train_request(&self) -> TrainRequest {
         let &Self { inverse_depth: inverse_depths, inverse_squares, surface: maps, median, .. } =
             self;
         let inputs = Inputs { inverse_depths, inverse_squares, maps, median, ..Inputs::default() };
         let observe = (self.pass == Pass::Observe).then_some(self.statistics);
-        Wants { observe, inputs, compensation: self.compensation, divisor: self.divisor }
+        TrainRequest { observe, inputs, compensation: self.compensation, divisor: self.divisor }
     }
 }
 
@@ -112,7 +112,7 @@ impl From<LossValues> for Loss {
 /// A view as it is drawn, with its photograph and the terms that compare them.
 pub struct Seen<'a, B: TrainDevice> {
     pub view: &'a View,
-    pub drawing: &'a Drawing,
+    pub drawing: &'a DrawSettings,
     pub target: &'a B::Target,
     pub terms: &'a Terms,
     pub near: Option<&'a B::Lists>,
@@ -134,18 +134,18 @@ pub trait Steps: TrainDevice {
         &mut self,
         model: &Self::Model,
         view: &View,
-        drawing: &Drawing,
+        drawing: &DrawSettings,
     ) -> Result<Self::Frame<Shown>, DeviceError> {
-        self.render(model, view, &drawing.settings(), drawing.look())
+        self.render(model, view, &drawing.settings(), drawing.render_request())
     }
 
     fn draw(
         &mut self,
         model: &Self::Model,
         view: &View,
-        drawing: &Drawing,
+        drawing: &DrawSettings,
     ) -> Result<Self::Frame<Drawn>, DeviceError> {
-        self.render_train(model, view, &drawing.settings(), &drawing.wants())
+        self.render_train(model, view, &drawing.settings(), &drawing.train_request())
     }
 
     /// Entries of the device's memory.
@@ -189,7 +189,7 @@ pub trait Steps: TrainDevice {
     fn add_view(
         &mut self,
         model: &mut Self::Model,
-        (view, drawing): (&View, &Drawing),
+        (view, drawing): (&View, &DrawSettings),
         (target, terms): (&Self::Target, &Terms),
         gradients: &mut Self::Gradients,
     ) -> Result<Self::Losses, DeviceError> {
@@ -205,7 +205,7 @@ impl<B: TrainDevice> Steps for B {}
 pub fn drawn_either<B: TrainDevice>(
     device: &mut B,
     model: &B::Model,
-    (view, drawing): (&View, &Drawing),
+    (view, drawing): (&View, &DrawSettings),
 ) -> Rendered {
     match drawing.pass {
         Pass::Eval | Pass::Picture => {

@@ -208,7 +208,7 @@ fn shown_surfaces<B: TrainDevice>(
     views: &[View],
     rays: usize,
 ) -> Vec<PixelSurface> {
-    let settings = Drawing { surface: true, ..Drawing::DEFAULT };
+    let settings = DrawSettings { surface: true, ..DrawSettings::DEFAULT };
     let resident = device.upload(model).unwrap();
     let stream = RandomStream::new(0, 0, RandomUse::Sample);
     let mut shown = Vec::new();

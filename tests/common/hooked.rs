@@ -9,15 +9,17 @@ use std::time::Duration;
 use splat::backend::cpu::Cpu;
 use splat::backend::{
     AdamStep, Adjust, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Candidates,
-    Compensated, Device, DeviceError, DeviceInfo, DeviceMemory, Drawn, Edit, EditRule, Edited,
-    FaceStatistics, Faces, Filter3d, FrameState, Fuse, Into, LadderState, Look, Lpips, MaskedView,
-    Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick, Ranks, Remesh,
-    Render, RenderSettings, Rendered, Rows, ScoreRule, Scored, Shown, Snapshot, Stay, Store,
-    TableStep, TrainDevice, Trainable, Transmittances, Wants, Worth, Worths,
+    Compensated, Contribution, Contributions, Device, DeviceError, DeviceInfo, DeviceMemory, Drawn,
+    Edit, EditRule, Edited, FaceStatistics, Faces, FallbackState, Filter3d, FrameState, Fuse, Into,
+    Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick,
+    Ranks, Remesh, Render, RenderRequest, RenderSettings, Rendered, Rows, ScoreRule, Scored, Shown,
+    Snapshot, Stay, Store, TableStep, TrainDevice, TrainRequest, Trainable, Transmittances,
 };
 use splat::dataset::{Image, View};
 use splat::math::morton::Cube;
-use splat::memory::{Bytes, Entry, HostDemand, Kind, Refusal, Rung, RungChange, TrainingScale};
+use splat::memory::{
+    Bytes, Entry, Fallback, FallbackChange, HostDemand, Kind, Refusal, TrainingScale,
+};
 use splat::model::{BoundTopology, Gaussians};
 use splat::perceptual::{LpipsInput, LpipsWeights};
 use splat_formats::{CellLists, NearRow};
@@ -68,12 +70,12 @@ pub struct Constraints {
     pub refuses_lpips: bool,
     /// Times that something can be given up after a refusal.
     pub reliefs: usize,
-    /// The most births that a round is granted.
-    pub births: usize,
-    /// Rounds of density control with births that are refused as memory is short.
-    pub refused_rounds: usize,
-    /// Births of each round that was asked for.
-    pub rounds: Vec<usize>,
+    /// Largest number of Gaussians that a densification step is granted.
+    pub new_gaussians: usize,
+    /// Number of densification steps whose new Gaussians are refused for lack of memory.
+    pub refused_steps: usize,
+    /// Requested new Gaussians of each densification step.
+    pub densify_steps: Vec<usize>,
     /// The longest lists of neighbours that there is room for.
     pub most_neighbours: u32,
     /// The longest lists from the first relief on.
@@ -95,7 +97,7 @@ pub struct Constraints {
     /// Views that were expected, each with how many had been trained on before.
     pub expected: Vec<(usize, String)>,
     /// Changes that are not yet reported.
-    pub changes: Vec<RungChange>,
+    pub changes: Vec<FallbackChange>,
 }
 
 /// A refusal as of a device whose memory is full.
@@ -117,7 +119,7 @@ impl ConstrainedBackend {
         let hooks = Constraints {
             room,
             gives_way: usize::MAX,
-            births: usize::MAX,
+            new_gaussians: usize::MAX,
             most_neighbours: 32,
             fewer_neighbours: 32,
             full_size_from: usize::MAX,
@@ -136,8 +138,8 @@ impl Constraints {
         DeviceError::OutOfHostMemory { label, wanted, demand }
     }
 
-    fn tell(&mut self, rung: Rung, given_up: bool) {
-        self.changes.push(RungChange { rung, given_up, bytes: Bytes(1 << 20) });
+    fn record(&mut self, fallback: Fallback, given_up: bool) {
+        self.changes.push(FallbackChange { fallback, given_up, bytes: Bytes(1 << 20) });
     }
 
     /// A copy, as on a device: the host's may go.
@@ -159,7 +161,7 @@ impl Constraints {
         self.backgrounds.push(settings.background);
         if self.nears.len() == self.full_size_from {
             self.scale = TrainingScale::FULL;
-            self.tell(Rung::Resolution, false);
+            self.record(Fallback::Resolution, false);
         }
         if self.nears.len() == self.gives_way {
             self.room = 0;
@@ -246,9 +248,9 @@ impl<D: Inner> Device for Constrained<D> {
         Ok(())
     }
 
-    fn take_changes(&mut self) -> Option<LadderState> {
+    fn take_changes(&mut self) -> Option<FallbackState> {
         let changes = std::mem::take(&mut self.hooks.changes);
-        Some(LadderState { changes, held: Bytes(3 << 20), budget: Bytes(4 << 20) })
+        Some(FallbackState { changes, held: Bytes(3 << 20), budget: Bytes(4 << 20) })
     }
 }
 
@@ -293,16 +295,16 @@ impl<D: Inner> Store<Gaussians> for Constrained<D> {
         if hooks.smaller_views > 0 {
             hooks.smaller_views -= 1;
             hooks.scale = hooks.scale.smaller().unwrap();
-            hooks.tell(Rung::Resolution, true);
+            hooks.tell(Fallback::Resolution, true);
             return Ok(true);
         }
         hooks.most_neighbours = hooks.fewer_neighbours;
-        hooks.tell(Rung::Compact, true);
+        hooks.tell(Fallback::Compact, true);
         Ok(true)
     }
 
-    fn grant_births(&mut self, model: &mut D::Model, requested: usize) -> Result<usize> {
-        Ok(self.device.grant_births(model, requested)?.min(self.hooks.births))
+    fn grant_new_gaussians(&mut self, model: &mut D::Model, requested: usize) -> Result<usize> {
+        Ok(self.device.grant_new_gaussians(model, requested)?.min(self.hooks.new_gaussians))
     }
 }
 
@@ -349,10 +351,10 @@ impl<D: Inner> Render<Gaussians> for Constrained<D> {
         model: &D::Model,
         view: &View,
         settings: &RenderSettings,
-        look: Look,
+        request: RenderRequest,
     ) -> Result<D::Frame<Shown>> {
         self.hooks.render(settings)?;
-        self.device.render(model, view, settings, look)
+        self.device.render(model, view, settings, request)
     }
 
     fn render_train(
@@ -360,11 +362,11 @@ impl<D: Inner> Render<Gaussians> for Constrained<D> {
         model: &D::Model,
         view: &View,
         settings: &RenderSettings,
-        wants: &Wants,
+        request: &TrainRequest,
     ) -> Result<D::Frame<Drawn>> {
         self.hooks.train(view);
         self.hooks.render(settings)?;
-        self.device.render_train(model, view, settings, wants)
+        self.device.render_train(model, view, settings, request)
     }
 
     fn objective<S: Trainable>(
@@ -421,11 +423,12 @@ impl<D: Inner> Edit<Gaussians> for Constrained<D> {
         candidates: &Candidates,
         pick: Pick,
     ) -> Result<D::Selection> {
-        if let Pick::Best(births) | Pick::WithReplacement { into: Into::NewRows(births), .. } = pick
+        if let Pick::Best(new_gaussians)
+        | Pick::WithReplacement { into: Into::NewRows(new_gaussians), .. } = pick
         {
-            self.hooks.rounds.push(births);
-            if births > 0 && self.hooks.refused_rounds > 0 {
-                self.hooks.refused_rounds -= 1;
+            self.hooks.densify_steps.push(new_gaussians);
+            if new_gaussians > 0 && self.hooks.refused_steps > 0 {
+                self.hooks.refused_steps -= 1;
                 return Err(self.hooks.refusal());
             }
         }
@@ -456,20 +459,20 @@ impl<D: Inner> Transmittances<Gaussians> for Constrained<D> {
     }
 }
 
-impl<D: Inner> Worths<Gaussians> for Constrained<D> {
-    type WorthSums = D::WorthSums;
+impl<D: Inner> Contributions<Gaussians> for Constrained<D> {
+    type ContributionSums = D::ContributionSums;
 
     forward! {
-        fn no_worths(&mut self, model: &D::Model, absent: &[bool]) -> Result<D::WorthSums>;
-        fn add_worths(
+        fn no_contributions(&mut self, model: &D::Model, absent: &[bool]) -> Result<D::ContributionSums>;
+        fn add_contributions(
             &mut self,
             model: &D::Model,
             view: &View,
             settings: &RenderSettings,
             target: &D::Target,
-            sums: &mut D::WorthSums,
+            sums: &mut D::ContributionSums,
         ) -> Result<Measured>;
-        fn read_worths(&mut self, sums: &D::WorthSums) -> Result<Vec<Worth>>;
+        fn read_contributions(&mut self, sums: &D::ContributionSums) -> Result<Vec<Contribution>>;
     }
 }
 

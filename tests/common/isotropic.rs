@@ -2,7 +2,7 @@
 
 use splat::backend::cpu::{Drawable, DrawnView, Ellipsoid, Model, NotFinite, Splat};
 use splat::backend::{
-    DeviceError, LossValues, Objective, Pending as _, Render, RenderSettings, Terms, Wants,
+    DeviceError, LossValues, Objective, Pending as _, Render, RenderSettings, Terms, TrainRequest,
 };
 use splat::dataset::View;
 use splat::export::{Meaning, PlyField, PlyRows};
@@ -154,7 +154,7 @@ pub fn visible_balls(count: usize, seed: u64) -> Balls {
 pub struct Seen<'a, T> {
     pub view: &'a View,
     pub settings: &'a RenderSettings,
-    pub wants: &'a Wants,
+    pub request: &'a TrainRequest,
     pub target: &'a T,
     pub terms: &'a Terms,
 }
@@ -166,8 +166,8 @@ pub fn add_view<P: Primitive, D: Render<P>>(
     seen: &Seen<'_, D::Target>,
     gradients: &mut D::Gradients,
 ) -> Result<LossValues, DeviceError> {
-    let &Seen { view, settings, wants, target, terms } = seen;
-    let frame = device.render_train(model, view, settings, wants)?;
+    let &Seen { view, settings, request, target, terms } = seen;
+    let frame = device.render_train(model, view, settings, request)?;
     let objective = Objective { target, terms, near: None, other: None };
     let (frame, losses) = device.objective(model, frame, &objective)?;
     device.backward(model, frame, None, gradients)?;

@@ -28,7 +28,7 @@ pub struct Shot {
     pub index: usize,
     pub view: View,
     pub photo: Arc<Image>,
-    pub settings: Drawing,
+    pub settings: DrawSettings,
     pub terms: Terms,
 }
 
@@ -61,9 +61,9 @@ pub enum Counted {
 }
 
 /// Settings that differ in every value.
-pub fn settings(sh_degree: u32, seed: u64) -> Drawing {
+pub fn settings(sh_degree: u32, seed: u64) -> DrawSettings {
     let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
-    Drawing { pass: Pass::Observe, sh_degree, background, near: NEAR, ..Drawing::DEFAULT }
+    DrawSettings { pass: Pass::Observe, sh_degree, background, near: NEAR, ..DrawSettings::DEFAULT }
 }
 
 /// Share of borderline pixels that a comparison may leave out before it means nothing.
@@ -111,7 +111,7 @@ pub fn noise(pixels: &[Pixel], view: &View, seed: u64, counted: Counted) -> Arc<
 }
 
 /// Gaussians of which no pixel is borderline in any of these views.
-pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, Drawing)]) -> Gaussians {
+pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, DrawSettings)]) -> Gaussians {
     let clear = |gaussians: &Gaussians| {
         frames.iter().all(|(view, settings)| {
             composite(gaussians, view, settings).iter().all(|pixel| !pixel.borderline)
@@ -127,7 +127,7 @@ pub fn clear_gaussians(count: usize, seed: u64, frames: &[(&View, Drawing)]) -> 
 pub fn shot(
     gaussians: &Gaussians,
     view: &View,
-    settings: Drawing,
+    settings: DrawSettings,
     (seed, counted): (u64, Counted),
 ) -> Shot {
     let pixels = composite(gaussians, view, &settings);
@@ -329,10 +329,10 @@ pub fn draw<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) -> Rendered {
     let model = device.upload(gaussians).unwrap();
-    let settings = Drawing { pass: Pass::Picture, ..*settings };
+    let settings = DrawSettings { pass: Pass::Picture, ..*settings };
     let frame = device.show(&model, view, &settings).unwrap();
     let image = device.image(&frame).unwrap();
     assert!(image.blended.is_some(), "a picture comes with its counts");
@@ -344,7 +344,7 @@ pub fn assert_images_agree<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) {
     let found = draw(device, gaussians, view, settings);
     let expected = draw(&mut Cpu::<f64>::new(), gaussians, view, settings);
@@ -425,19 +425,19 @@ pub fn assert_differences(
 }
 
 /// Colours of the common view in training.
-pub const COLOURS: Drawing = Drawing {
+pub const COLOURS: DrawSettings = DrawSettings {
     pass: Pass::Observe,
     sh_degree: 3,
     background: [0.2, 0.5, 0.9],
     near: NEAR,
-    ..Drawing::DEFAULT
+    ..DrawSettings::DEFAULT
 };
 
 /// Holds the gradients of a view of the common camera to their differences. Terms that compare a surface with itself are
 /// not in the total of the loss: `beside` has their names and weights.
 pub fn assert_view_differences(
     model: &mut Model<f64>,
-    drawing: &Drawing,
+    drawing: &DrawSettings,
     (target, terms, beside): (&Arc<Image>, &Terms, &[(&str, f64)]),
     parameters: &[Parameter],
 ) -> Vec<usize> {
@@ -455,9 +455,9 @@ pub fn assert_view_differences(
     assert_differences(device, (model, &gradients), parameters, (1e-6, 1e-4), loss)
 }
 
-// Rounds of density control as tests state them.
+// Densification steps as tests state them.
 
-/// A round of growth by gradients.
+/// A densification step of growth by gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct DensifyRule {
     pub gradient_min: f64,
@@ -498,7 +498,7 @@ impl DensifyRule {
     }
 }
 
-/// A round of moves and copies by opacities.
+/// A densification step of moves and copies by opacities.
 #[derive(Clone, Copy, Debug)]
 pub struct RelocateRule {
     pub opacity_min: f64,
@@ -535,10 +535,10 @@ pub fn densify<D: Edit<Gaussians>>(
     device: &mut D,
     model: &mut D::Model,
     rule: &DensifyRule,
-    births: usize,
+    new_gaussians: usize,
 ) -> Result<Edited, DeviceError> {
     let candidates = device.score(model, &rule.score())?;
-    let selection = device.select(model, &candidates, Pick::Best(births))?;
+    let selection = device.select(model, &candidates, Pick::Best(new_gaussians))?;
     device.edit(model, selection, &rule.edit())
 }
 
@@ -556,7 +556,7 @@ pub fn multiply<D: Edit<Gaussians>>(
     device: &mut D,
     model: &mut D::Model,
     rule: &RelocateRule,
-    births: usize,
+    new_gaussians: usize,
 ) -> Result<(), DeviceError> {
-    rule.apply(device, model, (Into::NewRows(births), RandomUse::Multiply)).map(drop)
+    rule.apply(device, model, (Into::NewRows(new_gaussians), RandomUse::Multiply)).map(drop)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use splat::backend::cpu::Cpu;
 use splat::backend::{
-    AdamStep, Inputs, LossValues, Objective, OtherView, Snapshot, Terms, TrainDevice, Wants,
+    AdamStep, Inputs, LossValues, Objective, OtherView, Snapshot, Terms, TrainDevice, TrainRequest,
     seen_from,
 };
 use splat::dataset::{Camera, Image, Pose, View};
@@ -97,16 +97,16 @@ impl Pair {
     }
 }
 
-pub fn drawing(seed: u64) -> Drawing {
+pub fn drawing(seed: u64) -> DrawSettings {
     let background = Draws::new(seed).array::<3>(0.0, 1.0).map(f64::to_f32);
-    Drawing {
+    DrawSettings {
         pass: Pass::Train,
         sh_degree: 3,
         background,
         near: NEAR,
         surface: true,
         median: true,
-        ..Drawing::DEFAULT
+        ..DrawSettings::DEFAULT
     }
 }
 
@@ -133,7 +133,7 @@ pub fn discs(count: usize, seed: u64) -> Gaussians {
 
 /// Counts of the pixels that are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct PatchCounts {
     /// Patches with a gradient.
     pub compared: usize,
     /// Patches that something hides.
@@ -148,7 +148,11 @@ const MARGIN: f64 = 1e-3;
 
 /// Counts pixels by the definition and in double precision. `None` if a decision is so near that single precision may
 /// take another.
-pub fn told(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> Option<Told> {
+pub fn count_patches(
+    gaussians: &Gaussians,
+    pair: &Pair,
+    drawing: &DrawSettings,
+) -> Option<PatchCounts> {
     let is_borderline =
         composite(gaussians, &pair.view, drawing).iter().any(|pixel| pixel.borderline);
     if is_borderline {
@@ -161,7 +165,7 @@ pub fn told(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> Option<Tol
     let frame = oracle.draw(&model, &pair.view, drawing).unwrap();
     let drawn = oracle.image(&frame).unwrap();
     let (maps, medians) = (drawn.surface.unwrap(), drawn.median_depths.unwrap());
-    let mut told = Told::default();
+    let mut patch_counts = PatchCounts::default();
     for y in (pair.first_px[1]..drawn.height).step_by(2) {
         for x in (pair.first_px[0]..drawn.width).step_by(2) {
             let pixel = (y * drawn.width + x) as usize;
@@ -171,13 +175,13 @@ pub fn told(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> Option<Tol
                 return None;
             }
             match verdict(pair, [x, y], map, depth)? {
-                Verdict::LeftOut => told.left_out += 1,
-                Verdict::Hidden => told.hidden += 1,
-                Verdict::Compared => told.compared += 1,
+                Verdict::LeftOut => patch_counts.left_out += 1,
+                Verdict::Hidden => patch_counts.hidden += 1,
+                Verdict::Compared => patch_counts.compared += 1,
             }
         }
     }
-    Some(told)
+    Some(patch_counts)
 }
 
 /// All Gaussians as the rays of a view meet them.
@@ -219,7 +223,7 @@ fn is_median_unsure(rays: &[RayGaussian<f64>], slopes: [f64; 2], depth: f64) -> 
 const SQUARE_MARGIN_PX: f64 = 3e-5;
 
 /// True if the medians of all pixels are the same in single precision, also of those that are not looked at.
-pub fn has_sure_medians(gaussians: &Gaussians, pair: &Pair, drawing: &Drawing) -> bool {
+pub fn has_sure_medians(gaussians: &Gaussians, pair: &Pair, drawing: &DrawSettings) -> bool {
     let point = viewpoint(&pair.view, NEAR);
     let rays = rays(gaussians, &point);
     let oracle = &mut Cpu::<f64>::new();
@@ -305,12 +309,15 @@ fn verdict(pair: &Pair, at: [u32; 2], map: [f64; 4], depth: f64) -> Option<Verdi
 }
 
 /// Discs of which no decision in this pair is a near thing, and of which most patches say something.
-pub fn clear_discs(pair: &Pair, drawing: &Drawing, seed: u64) -> Gaussians {
+pub fn clear_discs(pair: &Pair, drawing: &DrawSettings, seed: u64) -> Gaussians {
     let looked_at = pair.size().map(|side| side.saturating_sub(2 * PATCH_REACH) as usize / 2);
     let enough = looked_at[0] * looked_at[1] / 2;
     (0..2000)
         .map(|attempt| discs(9, seed * 10_000 + attempt))
-        .find(|discs| told(discs, pair, drawing).is_some_and(|told| told.compared >= enough))
+        .find(|discs| {
+            count_patches(discs, pair, drawing)
+                .is_some_and(|patch_counts| patch_counts.compared >= enough)
+        })
         .expect("one scene in two thousand without a near thing")
 }
 
@@ -318,7 +325,7 @@ pub fn clear_discs(pair: &Pair, drawing: &Drawing, seed: u64) -> Gaussians {
 pub fn first_step<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
-    (pair, drawing): (&Pair, &Drawing),
+    (pair, drawing): (&Pair, &DrawSettings),
     terms: &Terms,
 ) -> (Snapshot<Gaussians>, LossValues) {
     let mut model = device.upload(gaussians).unwrap();
@@ -331,14 +338,14 @@ pub fn first_step<B: TrainDevice>(
 pub fn gradients_of<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
-    (pair, drawing): (&Pair, &Drawing),
+    (pair, drawing): (&Pair, &DrawSettings),
     terms: &Terms,
 ) -> (B::Gradients, LossValues) {
     let [target, other] = [(0, &pair.photo), (1, &pair.other_photo)]
         .map(|(view, photo)| device.target(view, photo).unwrap());
     let inputs = Inputs { maps: true, median: true, ..Inputs::NONE };
-    let wants = Wants { inputs, ..drawing.wants() };
-    let frame = device.render_train(model, &pair.view, &drawing.settings(), &wants).unwrap();
+    let request = TrainRequest { inputs, ..drawing.train_request() };
+    let frame = device.render_train(model, &pair.view, &drawing.settings(), &request).unwrap();
     let camera = seen_from(&pair.view, &pair.other);
     let other = OtherView { target: &other, camera, first_px: pair.first_px };
     let objective = Objective { target: &target, terms, near: None, other: Some(other) };

@@ -6,14 +6,14 @@ pub use std::sync::Arc;
 pub use splat::backend::cpu::{Cpu, Parameter};
 pub use splat::backend::{
     AdamStep, Adjust, Candidates, DeviceError, EditRule, Edited, Footprint, Grow, Inputs, Keep,
-    Look, LossValues, Measured, MemoryKind, MotionReach, Noise, NormalDepths, Objective, Peaks,
-    Photo, Pick, Rates, Regularisers, RenderSettings, Rendered, ScoreRule, Snapshot, Statistics,
-    Stay, Term, Terms, TrainDevice, Wants,
+    LossValues, Measured, MemoryKind, MotionReach, Noise, NormalDepths, Objective, Peaks, Photo,
+    Pick, Rates, Regularisers, RenderRequest, RenderSettings, Rendered, ScoreRule, Snapshot,
+    Statistics, Stay, Term, Terms, TrainDevice, TrainRequest,
 };
 pub use splat::backend::{
-    Appearance as _, Bind as _, Device as _, Edit as _, Faces as _, Filter3d as _, Fuse as _,
-    Held as _, Lpips as _, NeighbourLists as _, Neighbours as _, Pending as _, Render as _,
-    Store as _, Transmittances as _, Worths as _,
+    Appearance as _, Bind as _, Contributions as _, Device as _, Edit as _, Faces as _,
+    Filter3d as _, Fuse as _, Held as _, Lpips as _, NeighbourLists as _, Neighbours as _,
+    Pending as _, Render as _, Store as _, Transmittances as _,
 };
 pub use splat::dataset::{Image, InverseDepthMap, NormalMap, View};
 pub use splat::math::morton::Cube;
@@ -21,7 +21,7 @@ pub use splat::math::{Divisor, Real};
 pub use splat::memory::plan::Storage;
 pub use splat::model::{Gaussians, Primitive};
 
-pub use super::drawing::{Drawing, Loss, Pass, Seen, Steps, drawn_either};
+pub use super::drawing::{DrawSettings, Loss, Pass, Seen, Steps, drawn_either};
 pub use super::oracle::{
     AT_REST, COLOURS, Counted, DensifyRule, FirstStep, GRADIENT_TOLERANCE, RelocateRule, Shot,
     assert_columns_agree, assert_differences, assert_first_steps_agree, assert_gradients_agree,

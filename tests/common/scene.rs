@@ -242,7 +242,7 @@ pub struct Splat {
 }
 
 /// Every Gaussian beyond the near plane, front to back.
-pub fn splats(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Splat> {
+pub fn splats(gaussians: &Gaussians, view: &View, settings: &DrawSettings) -> Vec<Splat> {
     let point = filtered_viewpoint(view, settings.near, settings.footprint);
     let sh_degree = settings.sh_degree;
     let triple = |v: &[f32], i: usize| [0, 1, 2].map(|k| f64::from(v[i * 3 + k]));
@@ -377,7 +377,7 @@ pub fn composite_pixel(splats: &[Splat], [x, y]: [u32; 2], background: [f32; 3])
 }
 
 /// The definition: no tiles, no bounds; every Gaussian beyond the near plane in every pixel.
-pub fn composite(gaussians: &Gaussians, view: &View, settings: &Drawing) -> Vec<Pixel> {
+pub fn composite(gaussians: &Gaussians, view: &View, settings: &DrawSettings) -> Vec<Pixel> {
     let splats = splats(gaussians, view, settings);
     let (width, height) = (view.camera.width, view.camera.height);
     (0..height)

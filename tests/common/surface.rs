@@ -100,9 +100,9 @@ pub fn masked(view: &View) -> Option<Vec<u8>> {
 }
 
 /// Draws so that surface terms at samples find what they need.
-pub fn drawn_for(rule: &SurfaceRule) -> Drawing {
+pub fn drawn_for(rule: &SurfaceRule) -> DrawSettings {
     let surface = rule.sdf != 0.0 && rule.samples > 0;
-    Drawing { pass: Pass::Train, surface, ..Drawing::DEFAULT }
+    DrawSettings { pass: Pass::Train, surface, ..DrawSettings::DEFAULT }
 }
 
 /// Adds the gradients of a view by a rule, of whose photograph the pixels of a mask count, or all;
@@ -129,7 +129,7 @@ pub fn seeing<R: Real>(
     view: &View,
     mask: Option<Vec<u8>>,
 ) -> Gradients<R> {
-    let drawing = Drawing { pass: Pass::Train, ..Drawing::DEFAULT };
+    let drawing = DrawSettings { pass: Pass::Train, ..DrawSettings::DEFAULT };
     let photo = photo(view.camera.width, view.camera.height, mask);
     let target = device.target(0, &photo).unwrap();
     let mut gradients = Gradients::default();
@@ -335,7 +335,7 @@ impl ShownDepths {
     pub fn new(
         gaussians: &Gaussians,
         visible: &[usize],
-        (view, settings): (&View, &Drawing),
+        (view, settings): (&View, &DrawSettings),
     ) -> Self {
         let splats = scene::splats(gaussians, view, settings);
         let seen = splats.iter().filter(|splat| visible.contains(&splat.gaussian));
@@ -418,13 +418,14 @@ impl ShownDepths {
 }
 
 /// Settings that draw what distances are compared with.
-pub const WITH_DEPTHS: Drawing = Drawing { pass: Pass::Train, surface: true, ..Drawing::DEFAULT };
+pub const WITH_DEPTHS: DrawSettings =
+    DrawSettings { pass: Pass::Train, surface: true, ..DrawSettings::DEFAULT };
 
 /// A view's terms and gradients by a rule, of which no pixel of the photograph counts.
 pub fn looked_at<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
-    (view, drawing): (&View, &Drawing),
+    (view, drawing): (&View, &DrawSettings),
     (near, rule): (&B::Lists, &SurfaceRule),
 ) -> (SurfaceTerms, B::Gradients) {
     let photo = photo(view.camera.width, view.camera.height, masked(view));

@@ -50,8 +50,8 @@ fn tables(kind: Compensation, seed: u64) -> AppearanceTables {
     tables
 }
 
-fn compensated(kind: Compensation, settings: Drawing) -> Drawing {
-    Drawing { compensation: Some(kind), ..settings }
+fn compensated(kind: Compensation, settings: DrawSettings) -> DrawSettings {
+    DrawSettings { compensation: Some(kind), ..settings }
 }
 
 struct Learned {
@@ -148,7 +148,7 @@ fn tables_that_change_nothing_leave_the_loss_as_it_is<B: TrainDevice>(device: &m
 
 fn photographed<B: TrainDevice>(
     device: &mut B,
-    (gaussians, settings): (&Gaussians, &Drawing),
+    (gaussians, settings): (&Gaussians, &DrawSettings),
     change: impl Fn([f32; 3], usize) -> [f32; 3],
 ) -> Arc<Image> {
     let rgb = shown_of(device, gaussians, &view(), settings);
@@ -158,18 +158,18 @@ fn photographed<B: TrainDevice>(
     image([37, 29], rgb.collect())
 }
 
-fn calm(count: usize, seed: u64) -> (Gaussians, Drawing) {
+fn calm(count: usize, seed: u64) -> (Gaussians, DrawSettings) {
     let mut gaussians = tame_gaussians(count, seed, 0);
     for value in &mut gaussians.sh_dc {
         *value = value.clamp(-1.4, 1.4);
     }
-    (gaussians, Drawing { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
+    (gaussians, DrawSettings { background: [0.3, 0.5, 0.7], ..settings(0, seed) })
 }
 
 fn learned<B: TrainDevice>(
     device: &mut B,
     kind: Compensation,
-    scene: (&Gaussians, Drawing),
+    scene: (&Gaussians, DrawSettings),
     photo: Arc<Image>,
 ) -> [f64; 2] {
     let (gaussians, settings) = scene;
@@ -210,7 +210,7 @@ fn a_grid_learns_what_differs_from_place_to_place<B: TrainDevice>(device: &mut B
 fn corrected<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> [Measured; 2] {
     let model = device.upload(gaussians).unwrap();
     let settings = compensated(Compensation::BilateralGrid, shot.settings);
-    let settings = Drawing { pass: Pass::Eval, ..settings };
+    let settings = DrawSettings { pass: Pass::Eval, ..settings };
     let target = device.glance(&shot.photo).unwrap();
     let frame = device.show(&model, &shot.view, &settings).unwrap();
     let raw = device.measure(&frame, &target).unwrap();
@@ -264,7 +264,7 @@ struct Case {
     model: Model<f64>,
     appearance: ColorTables<f64>,
     photo: Arc<Image>,
-    settings: Drawing,
+    settings: DrawSettings,
 }
 
 const STILL: TableStep = TableStep {

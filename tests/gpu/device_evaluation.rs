@@ -39,8 +39,8 @@ impl Trained {
         let Self { device, model, .. } = self;
         device.take_peak();
         let target = device.glance(image).unwrap();
-        let look = Drawing { pass: Pass::Picture, ..settings(3, 5) };
-        let frame = device.show(model, view, &look).unwrap();
+        let draw_settings = DrawSettings { pass: Pass::Picture, ..settings(3, 5) };
+        let frame = device.show(model, view, &draw_settings).unwrap();
         let measured = device.measure(&frame, &target).unwrap();
         let rgb = device.image(&frame).unwrap().rgb;
         drop(frame);
@@ -135,19 +135,19 @@ fn gaussians_come_to_lie_on_the_true_surfaces() {
     }
 }
 
-/// Whole parts of 8 x 4 pixels, and tiles that are not whole.
+/// Whole warp tiles of 8 x 4 pixels, and tiles that are not whole.
 const SIZE: [u32; 2] = [40, 24];
 
 const PIXELS: u64 = 40 * 24;
 
-fn work(device: &mut Cuda, model: &Model, view: &View, settings: &Drawing) -> Option<Work> {
+fn work(device: &mut Cuda, model: &Model, view: &View, settings: &DrawSettings) -> Option<Work> {
     let frame = device.draw(model, view, settings).unwrap();
     device.profiler().unwrap().work(model, &frame).unwrap()
 }
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
+fn a_gaussian_that_covers_the_view_is_work_in_each_warp_tile() {
     let device = &mut cuda::open();
     let behind = gaussian([0.0, 0.0, -3.0], 0.1, 0.5, [0.5; 3]);
     let mut all = vec![behind; 40];
@@ -179,7 +179,7 @@ fn a_gaussian_that_covers_the_view_is_work_in_each_of_its_parts() {
     assert_eq!(work(device, &model, &view, &settings), Some(expected));
 
     // A step that sees nothing leaves the colours behind.
-    let blind = Drawing { near: 1e6, ..settings };
+    let blind = DrawSettings { near: 1e6, ..settings };
     let of_nothing = work(device, &model, &view, &blind).unwrap();
     assert_eq!((of_nothing.visible, of_nothing.lane_blocks_seen), (0, 0));
     assert_eq!((of_nothing.chunks, of_nothing.pairs_evaluated), (0, 0));
@@ -195,7 +195,7 @@ fn no_fewer_pairs_are_evaluated_than_change_a_pixel() {
     let device = &mut cuda::open();
     let model = device.upload(&tame_gaussians(4000, 3, 3)).unwrap();
     let (view, settings) = (resized(&straight(), [203, 147]), settings(3, 1));
-    let picture = Drawing { pass: Pass::Picture, ..settings };
+    let picture = DrawSettings { pass: Pass::Picture, ..settings };
     let frame = device.show(&model, &view, &picture).unwrap();
     let blended = device.image(&frame).unwrap().blended.unwrap();
     let contributing: u64 = blended.into_iter().map(u64::from).sum();

@@ -8,10 +8,10 @@ use splat::backend::cuda::heap::{Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::backend::cuda::{Model, NearestLists, Target};
 use splat::backend::{
-    DeviceInfo, LadderState, MOST_NEIGHBOURS, NeighbourLists, Neighbours, nvidia,
+    DeviceInfo, FallbackState, MOST_NEIGHBOURS, NeighbourLists, Neighbours, nvidia,
 };
 use splat::layout::Slot;
-use splat::memory::{Allowance, Limit, Rung, RungChange};
+use splat::memory::{Allowance, Fallback, FallbackChange, Limit};
 
 use crate::common::program::{Ended, TestFolder, end, events_files, splat, values_of_tags};
 use crate::prelude::*;
@@ -27,7 +27,7 @@ const PHOTOGRAPHS: usize = 32;
 const LONG: u32 = 32;
 
 /// Iterations in which each view comes up once.
-const ROUND: u32 = 32;
+const PASS: u32 = 32;
 
 fn photographs() -> Vec<Arc<Image>> {
     let [width, height] = SIZE;
@@ -160,12 +160,12 @@ impl Bench {
         assert!(held <= budget, "{held} of {budget}");
     }
 
-    fn governed(&mut self) -> LadderState {
+    fn governed(&mut self) -> FallbackState {
         self.device.take_changes().expect("a device with memory of its own")
     }
 
-    fn rung_changes(&mut self) -> Vec<(Rung, bool)> {
-        let changes = |change: &RungChange| (change.rung, change.given_up);
+    fn fallback_changes(&mut self) -> Vec<(Fallback, bool)> {
+        let changes = |change: &FallbackChange| (change.fallback, change.given_up);
         self.governed().changes.iter().map(changes).collect()
     }
 }
@@ -220,22 +220,22 @@ fn memory_of_others_evicts_photographs_and_they_come_back_later() {
     if !bench.is_virtual() {
         return;
     }
-    let expected = bench.iterate(ROUND);
-    assert_eq!((bench.resident(), bench.rung_changes()), (PHOTOGRAPHS, vec![]));
+    let expected = bench.iterate(PASS);
+    assert_eq!((bench.resident(), bench.fallback_changes()), (PHOTOGRAPHS, vec![]));
     let budget = bench.governed().budget;
 
     other.leave(Bytes(300 * MIB));
-    let during = bench.iterate(2 * ROUND);
+    let during = bench.iterate(2 * PASS);
     assert_same(&during[..PHOTOGRAPHS], &expected);
     assert_same(&during[PHOTOGRAPHS..], &expected);
-    assert_eq!(bench.rung_changes(), [(Rung::Photographs, true)]);
+    assert_eq!(bench.fallback_changes(), [(Fallback::Photographs, true)]);
     // 110 MiB are too many, of which the photographs hold 96.
     assert_eq!(bench.resident(), 0);
     assert!(bench.governed().budget < budget);
 
     other.go();
-    let after = bench.iterate(40 * ROUND);
-    assert_eq!(bench.rung_changes(), [(Rung::Photographs, false)]);
+    let after = bench.iterate(40 * PASS);
+    assert_eq!(bench.fallback_changes(), [(Fallback::Photographs, false)]);
     assert_eq!((bench.resident(), bench.governed().budget), (PHOTOGRAPHS, budget));
     assert_same(&after[..PHOTOGRAPHS], &expected);
     assert_same(&after[39 * PHOTOGRAPHS..], &expected);
@@ -252,20 +252,20 @@ fn only_as_many_photographs_leave_as_the_model_needs_room() {
     if !free.is_virtual() {
         return;
     }
-    free.iterate(ROUND);
+    free.iterate(PASS);
     let held = free.governed().held;
     drop(free);
     // Room for a part of what twice as many Gaussians take: 27 MiB, and their splats.
     let mut bench = Bench::new(&within(Some(Bytes(held.0 + 16 * MIB)), 1.0), 40_000);
     bench.device.trim_memory().unwrap();
-    bench.iterate(ROUND);
+    bench.iterate(PASS);
     let before = bench.resident();
     assert!(before > PHOTOGRAPHS / 2, "{before} photographs stay at first");
     densify(&mut bench.device, &mut bench.model, &RULE, usize::MAX).unwrap();
-    let losses = bench.iterate(2 * ROUND);
+    let losses = bench.iterate(2 * PASS);
     let after = bench.resident();
     assert!(0 < after && after < before, "{after} of {before} photographs stay");
-    assert_eq!(bench.rung_changes(), [(Rung::Photographs, true)]);
+    assert_eq!(bench.fallback_changes(), [(Fallback::Photographs, true)]);
     bench.assert_within_budget();
     // Clones lie where their parents do: the picture is another one, and every view's alike.
     assert_same(&losses[PHOTOGRAPHS..], &losses[..PHOTOGRAPHS]);
@@ -273,10 +273,10 @@ fn only_as_many_photographs_leave_as_the_model_needs_room() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
+fn new_gaussians_are_granted_as_far_as_the_next_iterations_fit() {
     let _alone = alone();
     let mut free = Bench::new(&within(None, 1.0), 50_000);
-    free.iterate(ROUND);
+    free.iterate(PASS);
     let held = free.governed().held;
     drop(free);
     // The photographs' room and a little more.
@@ -284,19 +284,19 @@ fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
     let mut bench = Bench::new(&within(Some(limit), 1.0), 50_000);
     let mut gaussians = vec![50_000];
     for _ in 0..8 {
-        bench.iterate(ROUND);
+        bench.iterate(PASS);
         let wish = score(&mut bench.device, &bench.model, &RULE).count();
-        let births = bench.device.grant_births(&mut bench.model, wish).unwrap();
-        let done = densify(&mut bench.device, &mut bench.model, &RULE, births).unwrap();
-        assert_eq!(done.copied, births, "a grant holds");
+        let new_gaussians = bench.device.grant_new_gaussians(&mut bench.model, wish).unwrap();
+        let done = densify(&mut bench.device, &mut bench.model, &RULE, new_gaussians).unwrap();
+        assert_eq!(done.copied, new_gaussians, "a grant holds");
         gaussians.push(bench.model.len());
     }
-    bench.iterate(2 * ROUND);
+    bench.iterate(2 * PASS);
     let (last, before) = (gaussians[8], gaussians[6]);
     assert!(last > 60_000, "there was room for some: {gaussians:?}");
     assert!(last - before < last / 20, "and then for no more: {gaussians:?}");
-    let changes = bench.rung_changes();
-    assert!(changes.contains(&(Rung::Births, true)), "{changes:?}");
+    let changes = bench.fallback_changes();
+    assert!(changes.contains(&(Fallback::NewGaussians, true)), "{changes:?}");
     // Page-locked memory is listed, and no part of the GPU's.
     let entries = bench.device.entries();
     let on_device = entries.iter().filter(|entry| entry.kind != MemoryKind::Pinned);
@@ -306,7 +306,7 @@ fn births_are_granted_as_far_as_the_iterations_that_follow_fit() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
+fn neighbour_lists_shrink_before_dearer_fallbacks_and_grow_back() {
     let _alone = alone();
     let count = 500_000;
     // Nothing is forgotten of what the hungriest view needed.
@@ -316,30 +316,30 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
         return;
     }
     let mut near = None;
-    let expected = free.regularise(ROUND, &mut near);
+    let expected = free.regularise(PASS, &mut near);
     assert_eq!(near.as_ref().map(NeighbourLists::count), Some(LONG));
-    assert_eq!(free.rung_changes(), []);
+    assert_eq!(free.fallback_changes(), []);
     let need = free.need();
     drop((near.take(), free));
 
     // 61 MiB of lists, of which 38 go where there are 12 of 32. How much a limit leaves depends on what the
     // driver holds of its own by now: the first shortage that lists have to give way to is looked for.
-    let order = [Rung::Slack, Rung::Photographs, Rung::Neighbours, Rung::Compact];
+    let order = [Fallback::Slack, Fallback::Photographs, Fallback::Neighbours, Fallback::Compact];
     let most = need.0 + 128 * MIB;
     let short_by = |step: u64| {
         let limit = Bytes(most - 16 * step * MIB);
         let options = CudaOptions { give_up: order.to_vec(), ..within(Some(limit), 1.0) };
         let (mut bench, mut near) = (Bench::new(&options, count), None);
-        let losses = bench.regularise(2 * ROUND, &mut near);
+        let losses = bench.regularise(2 * PASS, &mut near);
         let is_shorter = near.as_ref().is_some_and(|near| near.count() < LONG);
         is_shorter.then_some((limit, bench, near, losses))
     };
     let (limit, mut bench, mut near, losses) = (0..52).find_map(short_by).expect("a shortage");
     let length = near.as_ref().map(NeighbourLists::count);
     assert!(matches!(length, Some(12 | 10)), "{length:?}");
-    let changes = bench.rung_changes();
-    assert!(changes.contains(&(Rung::Neighbours, true)), "{changes:?}");
-    assert!(changes.iter().all(|&(rung, _)| rung != Rung::Compact), "{changes:?}");
+    let changes = bench.fallback_changes();
+    assert!(changes.contains(&(Fallback::Neighbours, true)), "{changes:?}");
+    assert!(changes.iter().all(|&(fallback, _)| fallback != Fallback::Compact), "{changes:?}");
     assert_eq!(bench.model.storage(), Storage::Full);
     assert_same(&losses[..PHOTOGRAPHS], &expected);
     assert_same(&losses[PHOTOGRAPHS..], &expected);
@@ -347,11 +347,11 @@ fn neighbour_lists_shrink_before_dearer_rungs_and_grow_back() {
 
     // Room again, when the steps were held for long enough: all come back, the dearest first.
     bench.device.heap().set_budget(Bytes(limit.0 + 2048 * MIB));
-    bench.iteration += 20 * ROUND;
-    bench.regularise(ROUND, &mut near);
+    bench.iteration += 20 * PASS;
+    bench.regularise(PASS, &mut near);
     assert_eq!(Neighbours::<Gaussians>::max_neighbours(&bench.device), MOST_NEIGHBOURS);
-    let changes = bench.rung_changes();
-    assert_eq!(changes.first(), Some(&(Rung::Neighbours, false)), "{changes:?}");
+    let changes = bench.fallback_changes();
+    assert_eq!(changes.first(), Some(&(Fallback::Neighbours, false)), "{changes:?}");
     // The lists that are there stay until new ones are wanted.
     assert_eq!(near.take().map(|near| near.count()), length);
     bench.regularise(1, &mut near);
@@ -368,7 +368,7 @@ fn lists_that_there_is_no_room_for_from_the_beginning_are_found_shorter() {
     drop(free);
     // 61 MiB of lists do not fit, 23 do, with 13 to find them in: not one iteration would.
     let options = CudaOptions {
-        give_up: vec![Rung::Slack, Rung::Neighbours],
+        give_up: vec![Fallback::Slack, Fallback::Neighbours],
         ..within(Some(Bytes(held.0 + 48 * MIB)), 1.0)
     };
     let mut bench = Bench::new(&options, count);
@@ -378,7 +378,7 @@ fn lists_that_there_is_no_room_for_from_the_beginning_are_found_shorter() {
     assert_eq!(Neighbours::<Gaussians>::max_neighbours(&bench.device), 12);
     let near = bench.device.neighbours(&bench.model, 12).unwrap();
     assert_eq!(near.count(), 12);
-    assert_eq!(bench.rung_changes(), [(Rung::Neighbours, true)]);
+    assert_eq!(bench.fallback_changes(), [(Fallback::Neighbours, true)]);
 }
 
 #[test]
@@ -562,7 +562,7 @@ fn the_gpu_that_is_watched_is_the_one_that_works() {
     let gpu = cuda::open();
     let DeviceInfo { name, uuid } = gpu.info();
     let uuid = uuid.expect("an identifier");
-    match nvidia::watch(&uuid, |look| look()) {
+    match nvidia::watch(&uuid, |measure| measure()) {
         Ok(sample) => {
             let listed = nvidia::list().unwrap();
             let same = listed.iter().find(|it| it.uuid.as_deref() == Some(&uuid)).unwrap();

@@ -1,4 +1,4 @@
-//! The heap on a GPU: what the books say is what the driver says.
+//! The heap on a GPU: the ledger and the driver agree.
 
 use splat::abi::Plain;
 use splat::backend::cuda::heap::{Block, Buffer as _, Heap, Pinned, Region};
@@ -8,7 +8,7 @@ use splat::backend::cuda::sort::{
 };
 use splat::backend::cuda::{Model, Target};
 use splat::layout::{LIBRARY_SCRATCH, Slot};
-use splat::memory::{Allowance, Limit, Rung};
+use splat::memory::{Allowance, Fallback, Limit};
 
 use crate::common::cuda::Alone;
 use crate::common::program::{self, TestFolder, end};
@@ -123,7 +123,7 @@ fn the_ledger_says_what_the_driver_says() {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn context_and_code_are_in_the_books() {
+fn context_and_code_are_in_the_ledger() {
     // Only the first session of a process brings context and code to the GPU, where they stay.
     let alone = alone();
     if !program::is_of("device_memory::context_and_code_are_in_the_books") {
@@ -190,7 +190,7 @@ fn more_than_the_gpu_has_is_a_value() {
     let (_alone, session) = session();
     for heap in heaps(&session) {
         let before = heap.driver_free().unwrap();
-        // What these books know nothing of, as if another program held it.
+        // Memory that is not in the ledger, as if another program held it.
         let other = plain_heap(&session);
         let mut foreign = region::<u8>(&other, "foreign").unwrap();
         foreign.grow(1024 * MIB).unwrap();
@@ -397,7 +397,7 @@ fn shots() -> Vec<Shot> {
         let values = (0..width * height).flat_map(normal).collect();
         let normals = (index != 2).then_some(NormalMap { values });
         let maps = [depth.is_some(), normals.is_some()];
-        let settings = Drawing { inverse_depth: maps.contains(&true), ..settings(3, 5) };
+        let settings = DrawSettings { inverse_depth: maps.contains(&true), ..settings(3, 5) };
         let [depths, of_normals] = maps.map(|has_map| if has_map { MAP_WEIGHT } else { 0.0 });
         let terms = Terms::photometric(0.2)
             .with(Term::InverseDepth, depths)
@@ -413,7 +413,7 @@ fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
         vram_limit: budget.map(Limit::Bytes),
         vram_threshold: 1.0,
         // In bands there would be so much more room that the photographs had none from the beginning.
-        give_up: vec![Rung::Slack, Rung::Photographs],
+        give_up: vec![Fallback::Slack, Fallback::Photographs],
         ..CudaOptions::default()
     })
 }
@@ -459,8 +459,8 @@ fn holds(device: &Cuda) -> usize {
     (0..SIZES.len()).filter(|&index| device.is_resident(index)).count()
 }
 
-/// Each view once, a round of density control, and more iterations. A target that was asked for
-/// before the round is used after it.
+/// Each view once, a densification step, and more iterations. A target that was asked for
+/// before the densification step is used after it.
 fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<Ran, Stopped> {
     let mut device = open(budget)?;
     let mut model = device.upload(gaussians)?;

@@ -149,22 +149,22 @@ fn assert_same(
 }
 
 /// Takes densification steps one after the other on both devices. Returns the results, which are equal.
-fn rounds(
+fn densify_steps(
     start: &Snapshot<Gaussians>,
     rules: &[(DensifyRule, usize)],
 ) -> Vec<(Candidates, Edited)> {
     let (mut cpu, mut cuda) = (Cpu::<f32>::new(), cuda());
     let mut on_cuda = cuda.restore(start.clone()).unwrap();
     let mut done = Vec::new();
-    for (number, &(rule, births)) in rules.iter().enumerate() {
+    for (number, &(rule, new_gaussians)) in rules.iter().enumerate() {
         let what = format!("{} rows, round {number}", start.parameters.len());
         // From the same values again: the places of the last round's children differ in rounding.
         let before: Snapshot<Gaussians> = cuda.snapshot(&mut on_cuda).unwrap();
         let mut on_cpu = cpu.restore(before.clone()).unwrap();
         let surveys = [score(&mut cpu, &on_cpu, &rule), score(&mut cuda, &on_cuda, &rule)];
         let edits = [
-            densify(&mut cpu, &mut on_cpu, &rule, births).unwrap(),
-            densify(&mut cuda, &mut on_cuda, &rule, births).unwrap(),
+            densify(&mut cpu, &mut on_cpu, &rule, new_gaussians).unwrap(),
+            densify(&mut cuda, &mut on_cuda, &rule, new_gaussians).unwrap(),
         ];
         assert_eq!((surveys[1], edits[1]), (surveys[0], edits[0]), "{what}");
         let expected = cpu.snapshot(&mut on_cpu).unwrap();
@@ -223,10 +223,10 @@ fn a_model_takes_the_bytes_of_whole_blocks_of_32_rows() {
 fn density_control_leaves_the_rows_that_the_processor_leaves() {
     for count in SIZES {
         for sh_degree in 0..=3 {
-            rounds(&random(count, sh_degree, 5), &[(RULE, ALL)]);
+            densify_steps(&random(count, sh_degree, 5), &[(RULE, ALL)]);
         }
     }
-    let [(survey, done)] = rounds(&random(1021, 1, 5), &[(RULE, ALL)])[..] else { panic!() };
+    let [(survey, done)] = densify_steps(&random(1021, 1, 5), &[(RULE, ALL)])[..] else { panic!() };
     // The draws have some of everything.
     assert!(survey.small > 100 && survey.large > 100 && done.removed > 20, "{survey:?} {done:?}");
 }
@@ -235,11 +235,11 @@ fn density_control_leaves_the_rows_that_the_processor_leaves() {
 #[ignore = "needs a CUDA device"]
 fn numbers_that_are_none_and_values_next_to_a_bound_are_treated_alike() {
     let start = with_edges(random(333, 2, 6));
-    rounds(&start, &[(RULE, ALL)]);
-    rounds(&start, &[(DensifyRule { scale_max: None, ..RULE }, ALL)]);
-    rounds(&start, &[(RULE, 50)]);
+    densify_steps(&start, &[(RULE, ALL)]);
+    densify_steps(&start, &[(DensifyRule { scale_max: None, ..RULE }, ALL)]);
+    densify_steps(&start, &[(RULE, 50)]);
     // Every mean gradient that is a number passes.
-    rounds(&start, &[(DensifyRule { gradient_min: f64::NEG_INFINITY, ..RULE }, 70)]);
+    densify_steps(&start, &[(DensifyRule { gradient_min: f64::NEG_INFINITY, ..RULE }, 70)]);
 }
 
 #[test]
@@ -247,9 +247,9 @@ fn numbers_that_are_none_and_values_next_to_a_bound_are_treated_alike() {
 fn of_equal_gradients_the_first_rows_are_granted() {
     let start = random(1021, 0, 7);
     let model = splat::backend::cpu::Model::restore(&start);
-    let births = score(&mut Cpu::<f32>::new(), &model, &RULE).count();
-    for granted in [0, 1, births / 3, births / 2, births - 1, births] {
-        let [(_, done)] = rounds(&start, &[(RULE, granted)])[..] else { panic!() };
+    let new_gaussians = score(&mut Cpu::<f32>::new(), &model, &RULE).count();
+    for granted in [0, 1, new_gaussians / 3, new_gaussians / 2, new_gaussians - 1, new_gaussians] {
+        let [(_, done)] = densify_steps(&start, &[(RULE, granted)])[..] else { panic!() };
         assert_eq!(done.copied + done.split, granted);
     }
 }
@@ -260,7 +260,7 @@ fn all_rows_or_none_may_be_pruned() {
     for count in SIZES {
         let none = DensifyRule { opacity_min: 0.0, scale_max: None, ..RULE };
         let all = DensifyRule { opacity_min: 1.5, ..RULE };
-        let done = rounds(&random(count, 1, 8), &[(none, ALL), (all, ALL), (none, ALL)]);
+        let done = densify_steps(&random(count, 1, 8), &[(none, ALL), (all, ALL), (none, ALL)]);
         assert_eq!(done[0].1.removed, 0);
         assert_eq!(done[1].1.removed, count + done[0].0.count());
         assert_eq!(done[2].1, Edited::default());
@@ -270,7 +270,7 @@ fn all_rows_or_none_may_be_pruned() {
 /// Memory behind the last row holds what was pruned before: newborn rows must not take it over.
 #[test]
 #[ignore = "needs a CUDA device"]
-fn rounds_follow_each_other() {
+fn densification_steps_follow_each_other() {
     // Without statistics each mean gradient is 0: all are candidates, all are equal.
     let everyone = DensifyRule { gradient_min: 0.0, ..RULE };
     let steps = [
@@ -282,7 +282,7 @@ fn rounds_follow_each_other() {
         (DensifyRule { opacity_min: 0.0, iteration: 1000, ..everyone }, ALL),
     ];
     for sh_degree in [0, 3] {
-        let done = rounds(&random(1021, sh_degree, 9), &steps);
+        let done = densify_steps(&random(1021, sh_degree, 9), &steps);
         assert!(done[2].1.removed > 400, "{done:?}");
     }
 }
@@ -293,7 +293,7 @@ fn rounds_follow_each_other() {
 fn a_hundred_thousand_rows_are_compacted_in_their_order() {
     let start = random(100_000, 3, 10);
     let strict = DensifyRule { opacity_min: 0.3, ..RULE };
-    let done = rounds(&start, &[(RULE, 20_000), (strict, ALL)]);
+    let done = densify_steps(&start, &[(RULE, 20_000), (strict, ALL)]);
     assert!(done[0].0.count() > 20_000 && done[1].1.removed > 50_000, "{done:?}");
 }
 
@@ -326,7 +326,7 @@ fn growth_beyond_the_budget_is_refused_and_the_model_stays_whole() {
     assert_eq!(device.len(&model), 6_000_000);
     assert_eq!(device.model_bytes(&model), bytes);
     assert!(device.download(&mut model).unwrap() == host);
-    // The same round without births fits.
+    // The same densification step without new Gaussians fits.
     let done = densify(&mut device, &mut model, &everyone, 0).unwrap();
     assert_eq!((done.copied, done.split), (0, 0));
     assert_eq!(device.len(&model), 6_000_000 - done.removed);

@@ -7,7 +7,7 @@ use splat::backend::cuda::Model;
 use splat::backend::cuda::heap::{Buffer as _, Heap, Region};
 use splat::backend::cuda::session::Session;
 use splat::layout::{MemoryPlace, Slot};
-use splat::memory::{Allowance, Limit, Rung};
+use splat::memory::{Allowance, Fallback, Limit};
 
 use crate::common::cuda::{assert_same_rows, held, image, snapshot, uneven};
 use crate::prelude::*;
@@ -104,8 +104,8 @@ fn live(device: &mut Cuda, model: &mut Model) -> Vec<Snapshot<Gaussians>> {
         iteration: 100,
         ..DensifyRule::ALL
     };
-    let births = score(device, model, &rule).count();
-    let done = densify(device, model, &rule, births).unwrap();
+    let new_gaussians = score(device, model, &rule).count();
+    let done = densify(device, model, &rule, new_gaussians).unwrap();
     assert!(done.copied + done.split > 100 && done.removed > 0, "{done:?}");
     found.push(snapshot(device, model));
     let rule = RelocateRule { opacity_min: 0.1, seed: 5, iteration: 200 };
@@ -119,7 +119,7 @@ fn live(device: &mut Cuda, model: &mut Model) -> Vec<Snapshot<Gaussians>> {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn rounds_and_orders_are_the_same_with_colours_on_the_host() {
+fn densification_and_orders_are_the_same_with_colours_on_the_host() {
     for count in [33, 20_001] {
         let start = held(&uneven(count, 3, 7));
         let [expected, found] = [Storage::Compact, Storage::Offloaded].map(|storage| {
@@ -183,10 +183,10 @@ fn a_living_model_goes_to_the_host_and_comes_back() {
 fn colours_go_to_the_host_in_the_middle_of_a_run_that_is_short_of_memory() {
     let _alone = alone();
     let start = uneven(100_000, 3, 17);
-    let rungs = [Rung::Slack, Rung::Compact, Rung::Offload, Rung::Births];
-    let options = CudaOptions { seed: 11, give_up: rungs.to_vec(), ..CudaOptions::default() };
+    let fallbacks = [Fallback::Slack, Fallback::Compact, Fallback::Offload, Fallback::NewGaussians];
+    let options = CudaOptions { seed: 11, give_up: fallbacks.to_vec(), ..CudaOptions::default() };
     let mut found = Vec::new();
-    // Of ever less room beside the model, until births are refused.
+    // Of ever less room beside the model, until new Gaussians are refused.
     for mib in (4..300).rev().step_by(16) {
         let mut device = cuda::open_with(&options).unwrap();
         if !device.heap().is_virtual() {
@@ -196,7 +196,7 @@ fn colours_go_to_the_host_in_the_middle_of_a_run_that_is_short_of_memory() {
         device.trim_memory().unwrap();
         let limit = Bytes(device.heap().total().0 + mib * MIB);
         device.heap().set_budget(limit);
-        let granted = device.grant_births(&mut model, 200_000).unwrap();
+        let granted = device.grant_new_gaussians(&mut model, 200_000).unwrap();
         let rule = RelocateRule { opacity_min: 0.0, seed: 5, iteration: 200 };
         if granted > 0 {
             multiply(&mut device, &mut model, &rule, granted).unwrap();
@@ -245,16 +245,16 @@ fn memory_of_the_host_takes_nothing_of_the_gpu_and_keeps_its_values() {
         assert!(taken <= 4 * heap.granule().0, "{taken} bytes, virtual: {}", heap.is_virtual());
         assert_eq!(heap.total(), total);
         assert!(heap.on_host() >= Bytes(400_000_012));
-        let mut look = |sh: &Region<u32>, first: usize| {
+        let mut read = |sh: &Region<u32>, first: usize| {
             let mut found = vec![1; values.len()];
             near.copy_from(&session.stream, 0, sh, first..first + values.len()).unwrap();
             near.download(&session.stream, 0, &mut found).unwrap();
             found
         };
-        assert!(look(&sh, 0) == values, "what was there when it grew");
-        assert!(look(&sh, values.len()).iter().all(|&value| value == 0), "what is new");
+        assert!(read(&sh, 0) == values, "what was there when it grew");
+        assert!(read(&sh, values.len()).iter().all(|&value| value == 0), "what is new");
         sh.fill_words(&session.stream, 7).unwrap();
-        assert!(look(&sh, 100_000_003 - values.len()).iter().all(|&value| value == 7));
+        assert!(read(&sh, 100_000_003 - values.len()).iter().all(|&value| value == 7));
         sh.shrink(10_000_000);
         sh.trim().unwrap();
         assert!(heap.on_host() < Bytes(60_000_000), "{}", heap.on_host());

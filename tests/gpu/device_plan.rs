@@ -7,15 +7,15 @@ use splat::backend::cuda::{Model, dry_run};
 use splat::backend::{CHUNK_ROWS, MemoryEntry, OtherView, chunks, seen_from};
 use splat::layout;
 use splat::memory::plan::{
-    CONTEXT, Granule, Host, Maps, ModelSize, OptionalColumns, PlannedCoarse, PlannedPhotographs,
-    PlannedRow, PlannedRun, RoundShape, ViewGrowth, ViewSize,
+    CONTEXT, DensifyShape, Granule, Host, Maps, ModelSize, OptionalColumns, PlannedCoarse,
+    PlannedPhotographs, PlannedRow, PlannedRun, ViewGrowth, ViewSize,
 };
 
 use crate::prelude::*;
 
-/// Gaussians before the round of density control, and births that it is granted.
+/// Gaussians before the densification step, and new Gaussians that it is granted.
 const GAUSSIANS: usize = 60_000;
-const BIRTHS: usize = 9_001;
+const NEW_GAUSSIANS: usize = 9_001;
 
 const NEIGHBOURS: u32 = 16;
 
@@ -97,7 +97,7 @@ struct Training {
 impl Training {
     fn start(storage: Storage, kind: Kind) -> Self {
         let are_surfels = kind == Kind::Surfels;
-        let drawing = Drawing {
+        let drawing = DrawSettings {
             inverse_depth: are_surfels || kind == Kind::WithDepths,
             inverse_squares: are_surfels,
             surface: are_surfels,
@@ -111,7 +111,7 @@ impl Training {
             let mut view = resized(&straight(), SIZE);
             view.pose.translation[0] += 0.05 * index as f64;
             let background = settings(3, index as u64).background;
-            let settings = Drawing { background, ..drawing };
+            let settings = DrawSettings { background, ..drawing };
             let photo = photograph(kind == Kind::WithDepths);
             Shot { index, view, photo, settings, terms: kind.terms() }
         };
@@ -142,13 +142,13 @@ impl Training {
         }
     }
 
-    /// The dead move, and as many are added as a round of the other kinds brings.
+    /// The dead move, and as many are added as a densification step of the other kinds adds.
     fn relocate(&mut self) -> usize {
         let rule = RelocateRule { opacity_min: 0.1, seed: 5, iteration: 600 };
         let moved = relocate(&mut self.device, &mut self.model, &rule).unwrap();
         assert!(moved > 100, "{moved}");
-        multiply(&mut self.device, &mut self.model, &rule, BIRTHS).unwrap();
-        BIRTHS
+        multiply(&mut self.device, &mut self.model, &rule, NEW_GAUSSIANS).unwrap();
+        NEW_GAUSSIANS
     }
 
     /// Twice over all views. The first time a view needs more room than there is it is projected
@@ -158,7 +158,7 @@ impl Training {
         let smaller = |shot: &Shot| {
             let divisor = Divisor::Two;
             let camera = shot.view.camera.divided(divisor);
-            let settings = Drawing { divisor, ..shot.settings };
+            let settings = DrawSettings { divisor, ..shot.settings };
             Shot { view: View { camera, ..shot.view.clone() }, settings, ..shot.clone() }
         };
         let mut shots = [&self.shots[..], &self.shots].concat();
@@ -178,15 +178,15 @@ impl Training {
         most
     }
 
-    /// A round in which more would be born than may, and none die. Says how many would.
+    /// A densification step with more candidates than it may add, which removes none. Returns the number of candidates.
     fn densify(&mut self) -> usize {
         let is_mip = self.kind == Kind::Mip;
         let rule =
             DensifyRule { small_max: 0.05, seed: 5, with_quantile: is_mip, ..DensifyRule::ALL };
         let wanted = score(&mut self.device, &self.model, &rule).count();
-        assert!(wanted > BIRTHS, "{wanted}");
-        let done = densify(&mut self.device, &mut self.model, &rule, BIRTHS).unwrap();
-        assert_eq!((done.copied + done.split, done.removed), (BIRTHS, 0));
+        assert!(wanted > NEW_GAUSSIANS, "{wanted}");
+        let done = densify(&mut self.device, &mut self.model, &rule, NEW_GAUSSIANS).unwrap();
+        assert_eq!((done.copied + done.split, done.removed), (NEW_GAUSSIANS, 0));
         wanted
     }
 
@@ -196,7 +196,7 @@ impl Training {
         for shot in &self.shots {
             self.iteration += 1;
             let median = maps == Maps::Medians;
-            let settings = Drawing { surface: maps.are_drawn(), median, ..shot.settings };
+            let settings = DrawSettings { surface: maps.are_drawn(), median, ..shot.settings };
             let target = self.device.target(shot.index, &shot.photo).unwrap();
             // The photograph of another view is one of those that are there.
             let beside = &self.shots[(shot.index + 1) % PHOTOGRAPHS];
@@ -233,7 +233,7 @@ impl Training {
     fn evaluate(&mut self) {
         let image = Arc::clone(&self.shots[0].photo);
         let target = self.device.glance(&image).unwrap();
-        let settings = Drawing { pass: Pass::Picture, ..self.shots[0].settings };
+        let settings = DrawSettings { pass: Pass::Picture, ..self.shots[0].settings };
         let frame = self.device.show(&self.model, &self.shots[0].view, &settings).unwrap();
         self.device.measure(&frame, &target).unwrap();
         self.device.image(&frame).unwrap();
@@ -241,8 +241,8 @@ impl Training {
         self.device.sample(&mut self.model, &(0..10_000).collect::<Vec<_>>()).unwrap();
     }
 
-    /// Everything that a run does once its model is on the device. What would be born, and what
-    /// views saw before the round and after it.
+    /// Everything that a run does once its model is on the device. The candidates, and what
+    /// views saw before the densification step and after it.
     fn everything(&mut self) -> (usize, [ViewSize; 2]) {
         self.reorder();
         let before = self.iterate();
@@ -314,7 +314,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
     assert!(!counts_alike || near(counted.instances, before.instances), "{counted:?} {before:?}");
 
     let entries = training.device.entries();
-    let gaussians = (GAUSSIANS + BIRTHS) as u64;
+    let gaussians = (GAUSSIANS + NEW_GAUSSIANS) as u64;
     let most = ViewSize {
         px: SIZE,
         visible: before.visible.max(after.visible),
@@ -342,7 +342,7 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
         inputs: kind.inputs(),
         photographs,
         colors: None,
-        births: Some([wanted as u64, BIRTHS as u64]),
+        new_gaussians: Some([wanted as u64, NEW_GAUSSIANS as u64]),
         coarse: match kind {
             Kind::Coarse(maps) => {
                 Some(PlannedCoarse { neighbours: NEIGHBOURS, shortens: true, maps })
@@ -350,9 +350,9 @@ fn the_plan_has_the_ledgers_rows(storage: Storage, kind: Kind) {
             _ => None,
         },
         batch_views: 1,
-        rounds: match kind {
-            Kind::Markov => RoundShape::Relocate,
-            _ => RoundShape::Grow,
+        densify_shape: match kind {
+            Kind::Markov => DensifyShape::Relocate,
+            _ => DensifyShape::Grow,
         },
         target: None,
         bands: true,

@@ -5,7 +5,7 @@ use std::thread;
 use splat::abi::terms::Terms;
 use splat::backend::cuda::ranks::CudaShard;
 use splat::backend::ranks::{Follower, Leader, Opening, RankLine, RankOrder, RankTarget};
-use splat::backend::{Into, RankOutcome, RankView, Ranks, Sight};
+use splat::backend::{Into, RankOutcome, RankView, Ranks, ViewSetup};
 use splat_ranks::exchange::Exchange;
 
 use crate::prelude::*;
@@ -31,12 +31,12 @@ fn open(ordinal: u32, storage: Storage) -> Cuda {
     Cuda::open(&CudaOptions { ordinal, storage, ..CudaOptions::default() }).unwrap()
 }
 
-fn obey(exchange: Exchange, (ordinal, storage): (u32, Storage)) {
+fn follow(exchange: Exchange, (ordinal, storage): (u32, Storage)) {
     let line = RankLine::new(exchange);
     assert!(matches!(Opening::receive(&line).unwrap(), Opening::Begin { .. }));
     let mut rank = Follower::join(CudaShard::new(open(ordinal, storage), line)).unwrap();
     loop {
-        match rank.obey().unwrap() {
+        match rank.follow().unwrap() {
             RankOrder::Done => {}
             RankOrder::End => return,
             RankOrder::Train(all) => {
@@ -59,18 +59,18 @@ fn obey(exchange: Exchange, (ordinal, storage): (u32, Storage)) {
 /// Does `work` on rank 0 of two GPUs.
 fn with_gpus<T>(storage: Storage, work: impl FnOnce(&mut Leader<CudaShard>) -> T) -> T {
     let mut group = Exchange::threads(2).into_iter();
-    let lead = group.next().unwrap();
+    let leader = group.next().unwrap();
     thread::scope(|scope| {
         let follower: Vec<_> = (1..)
             .zip(group)
-            .map(|(ordinal, way)| scope.spawn(move || obey(way, (ordinal, storage))))
+            .map(|(ordinal, way)| scope.spawn(move || follow(way, (ordinal, storage))))
             .collect();
-        let line = RankLine::new(lead);
-        let mut lead = Leader::new(CudaShard::new(open(0, storage), line));
-        Ranks::begin(&mut lead, String::new(), 0).unwrap();
-        let done = work(&mut lead);
-        lead.end().unwrap();
-        drop(lead);
+        let line = RankLine::new(leader);
+        let mut leader = Leader::new(CudaShard::new(open(0, storage), line));
+        Ranks::begin(&mut leader, String::new(), 0).unwrap();
+        let done = work(&mut leader);
+        leader.end().unwrap();
+        drop(leader);
         follower.into_iter().for_each(|rank| rank.join().unwrap());
         done
     })
@@ -105,13 +105,13 @@ impl<'a, D: TrainDevice> TestRun<'a, D> {
             let others = round[1..].iter().map(|&index| {
                 let view = all[index].clone();
                 let divisor = Divisor::One;
-                let sight = Sight { view, settings, surface: false, observe, divisor };
-                RankView { image: 1, iteration: 1, index, sight, terms: terms() }
+                let setup = ViewSetup { view, settings, surface: false, observe, divisor };
+                RankView { image: 1, iteration: 1, index, setup, terms: terms() }
             });
             self.device.share_views(1, others.collect());
-            let wants = Wants { observe, ..Wants::default() };
+            let request = TrainRequest { observe, ..TrainRequest::default() };
             let view = &all[round[0]];
-            let frame = self.device.render_train(&self.model, view, &settings, &wants).unwrap();
+            let frame = self.device.render_train(&self.model, view, &settings, &request).unwrap();
             let image = photo(SIZE[0], SIZE[1], None);
             let stay = Stay::Resident(round[0]);
             let target = self.device.upload_target(Photo { image: &image, stay }).unwrap();
@@ -132,7 +132,7 @@ impl<'a, D: TrainDevice> TestRun<'a, D> {
         losses
     }
 
-    fn round(&mut self, rule: &ScoreRule, pick: Pick, edit: &EditRule) -> (Candidates, Edited) {
+    fn densify(&mut self, rule: &ScoreRule, pick: Pick, edit: &EditRule) -> (Candidates, Edited) {
         let candidates = self.device.score(&self.model, rule).unwrap();
         let selection = self.device.select(&mut self.model, &candidates, pick).unwrap();
         (candidates, self.device.edit(&mut self.model, selection, edit).unwrap())
@@ -144,7 +144,7 @@ impl<'a, D: TrainDevice> TestRun<'a, D> {
 
     fn image(&mut self) -> Vec<f32> {
         let (settings, view) = (self.settings(), &views()[1]);
-        let frame = self.device.render(&self.model, view, &settings, Look::IMAGE).unwrap();
+        let frame = self.device.render(&self.model, view, &settings, RenderRequest::IMAGE).unwrap();
         self.device.image(&frame).unwrap().rgb
     }
 }
@@ -317,18 +317,18 @@ fn density_control_of_two_gpus_comes_to_the_numbers_of_one() {
         let keep = Keep { opacity_min: 0.0, scale_max: None, unseen: true };
         let large = Grow::SplitRandom { shrink: 1.6, key: 5 };
         let all = ScoreRule::Gradient { min: 1e-9, small_max: 0.05 };
-        let grown = run.round(&all, Pick::Best(30), &EditRule::Grow { large, keep });
+        let grown = run.densify(&all, Pick::Best(30), &EditRule::Grow { large, keep });
         note(&mut run, grown);
         run.step(&[2, 3]);
         let keep = Keep { opacity_min: 0.3, scale_max: None, unseen: true };
-        let pruned = run.round(&all, Pick::Best(0), &EditRule::Grow { large: Grow::Copy, keep });
+        let pruned = run.densify(&all, Pick::Best(0), &EditRule::Grow { large: Grow::Copy, keep });
         note(&mut run, pruned);
         let by_opacity = ScoreRule::Opacity { min: 0.35 };
         let born = Pick::WithReplacement { into: Into::NewRows(301), key: 10 };
-        let copied = run.round(&by_opacity, born, &EditRule::Share);
+        let copied = run.densify(&by_opacity, born, &EditRule::Share);
         note(&mut run, copied);
         let dead = Pick::WithReplacement { into: Into::Dead, key: 11 };
-        let moved = run.round(&by_opacity, dead, &EditRule::Share);
+        let moved = run.densify(&by_opacity, dead, &EditRule::Share);
         note(&mut run, moved);
         run.step(&[1, 0]);
         assert!(run.snapshot().parameters.means.iter().all(|v| v.is_finite()));
@@ -336,16 +336,23 @@ fn density_control_of_two_gpus_comes_to_the_numbers_of_one() {
     }
     for storage in [Storage::Full, Storage::Compact] {
         let (one, two) = (with_one_gpu(storage, found), with_gpus(storage, found));
-        assert_same_rounds(&one, &two);
+        assert_same_densify_steps(&one, &two);
     }
 }
 
-fn assert_same_rounds(one: &[(Candidates, Edited, usize)], two: &[(Candidates, Edited, usize)]) {
+fn assert_same_densify_steps(
+    one: &[(Candidates, Edited, usize)],
+    two: &[(Candidates, Edited, usize)],
+) {
     let [first, second, third, fourth] = two else { panic!("four rounds") };
     let (of_one, of_two) = (one[0].0.count(), first.0.count());
     assert!(of_one > 40, "more than are selected: {of_one}");
     assert!(of_one.abs_diff(of_two) <= 3, "candidates near the threshold: {of_one}, {of_two}");
-    assert_eq!(first.1.copied + first.1.split, 30, "as many births as are wanted, and no more");
+    assert_eq!(
+        first.1.copied + first.1.split,
+        30,
+        "as many new Gaussians as are wanted, and no more"
+    );
     assert_eq!(first.2, ROWS + 30);
     // Which rows have grown differs a little, and with it what is pruned of them.
     assert!(one[1].1.removed.abs_diff(second.1.removed) < 60, "{one:?} {two:?}");

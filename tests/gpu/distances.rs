@@ -129,9 +129,9 @@ fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     let farthest = visible().into_iter().max_by(|a, b| depth(a).total_cmp(&depth(b)));
     assert_eq!(farthest, Some(FARTHEST));
     let (_, near_surface, samples) = samples(device, &model, &near, (&RULE, &shown));
-    let heard = |row: usize| samples.iter().any(|sample| sample.near.contains(&row));
-    assert!(!heard(FLOATING) && heard(UNSEEN), "whom samples hear");
-    assert!(visible().iter().any(|row| heard(*row) && !near_surface.contains(row)));
+    let is_compared = |row: usize| samples.iter().any(|sample| sample.near.contains(&row));
+    assert!(!is_compared(FLOATING) && is_compared(UNSEEN), "whom samples hear");
+    assert!(visible().iter().any(|row| is_compared(*row) && !near_surface.contains(row)));
     // By the map alone: centre, scales, rotation and opacity.
     for columns in [0..3, 3..6, 6..10, 10..11] {
         let most = found[FLOATING][columns.clone()].iter().fold(0.0, |a: f64, d| a.max(d.abs()));
@@ -170,9 +170,9 @@ fn what_two_views_ask_is_averaged() {
     let mut rows = |rules: &[SurfaceRule]| {
         let mut gradients = Default::default();
         for rule in rules {
-            let (view, asked) = (straight(), (Some(&near), rule));
+            let (view, requested) = (straight(), (Some(&near), rule));
             let seen = (&view, masked(&view));
-            add_rule(device, &mut model, seen, asked, &mut gradients).unwrap();
+            add_rule(device, &mut model, seen, requested, &mut gradients).unwrap();
         }
         geometry_gradients(device, &model, &gradients)
     };
@@ -241,7 +241,7 @@ fn what_was_not_drawn_or_not_found_is_refused<B: TrainDevice>(device: &mut B) {
     let stale = device.neighbours(&fewer, 3).unwrap();
     let target = device.target(0, &photo(37, 29, None)).unwrap();
     let mut refused = |surface, near| {
-        let drawing = Drawing { surface, ..WITH_DEPTHS };
+        let drawing = DrawSettings { surface, ..WITH_DEPTHS };
         let frame = device.draw(&model, &straight(), &drawing).unwrap();
         let objective = Objective { target: &target, terms: &RULE.terms(), near, other: None };
         device.objective(&model, frame, &objective).err()

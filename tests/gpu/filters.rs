@@ -24,7 +24,7 @@ each_backend!(
     regularisers_act_on_all_gaussians_or_on_those_that_are_seen,
     noise_moves_transparent_gaussians_as_the_oracle_does,
     harmonics_of_what_is_seen_decay,
-    filters_move_with_their_gaussians_and_are_zero_after_a_round,
+    filters_move_with_their_gaussians_and_are_zero_after_densification,
 );
 
 /// Depth from which on views tell of what they see, world units.
@@ -116,7 +116,7 @@ fn dozen() -> Gaussians {
 
 #[test]
 fn the_pipeline_with_filters_agrees_with_its_differences() {
-    let drawing = Drawing { pass: Pass::Train, sh_degree: 1, footprint: MIP, ..COLOURS };
+    let drawing = DrawSettings { pass: Pass::Train, sh_degree: 1, footprint: MIP, ..COLOURS };
     let mut device = Cpu::<f64>::new();
     let mut model = device.upload(&dozen()).unwrap();
     device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
@@ -245,7 +245,7 @@ fn a_reset_lowers_opacities_as_they_are_through_the_filter<B: TrainDevice>(devic
 
 fn fused_gaussians_look_like_the_raw_ones_with_their_filter<B: TrainDevice>(device: &mut B) {
     for filter in [Footprint::DILATED, MIP] {
-        let settings = Drawing { footprint: filter, ..settings(3, 40) };
+        let settings = DrawSettings { footprint: filter, ..settings(3, 40) };
         let mut model = device.upload(&tame_gaussians(80, 37, 3)).unwrap();
         device.update_filter_3d(&mut model, &[&view()], SAMPLED_FROM).unwrap();
         let raw = shown(device, &model, &view(), &settings);
@@ -288,7 +288,7 @@ pub(super) fn smoothed(gaussians: &Gaussians) -> Gaussians {
 
 /// A view of the smoothed Gaussians with a photograph in which no pixel is borderline.
 fn smoothed_shot(gaussians: &Gaussians, footprint: Footprint, seed: u64) -> Shot {
-    let settings = Drawing { footprint, ..settings(3, seed) };
+    let settings = DrawSettings { footprint, ..settings(3, seed) };
     shot(&smoothed(gaussians), &view(), settings, (seed, Counted::Clear))
 }
 
@@ -411,7 +411,9 @@ fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
     assert!(decayed > 30, "{decayed} have decayed");
 }
 
-fn filters_move_with_their_gaussians_and_are_zero_after_a_round<B: TrainDevice>(device: &mut B) {
+fn filters_move_with_their_gaussians_and_are_zero_after_densification<B: TrainDevice>(
+    device: &mut B,
+) {
     let gaussians = tame_gaussians(203, 49, 2);
     let mut model = device.upload(&gaussians).unwrap();
     device.update_filter_3d(&mut model, &three_views().each_ref(), SAMPLED_FROM).unwrap();

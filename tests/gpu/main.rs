@@ -37,6 +37,7 @@ mod parity_bands;
 mod parity_bind;
 #[cfg(kernels)]
 mod parity_compact;
+mod parity_contribution;
 mod parity_densify;
 mod parity_depth;
 mod parity_distortion;
@@ -49,7 +50,6 @@ mod parity_step;
 mod parity_surface;
 mod parity_surfels;
 mod parity_triangles;
-mod parity_worth;
 mod patches;
 mod prelude;
 mod primitive;

@@ -17,8 +17,8 @@ each_backend!(
     gradients_of_colours_are_the_same_with_a_surface_and_without,
 );
 
-fn with_surface(settings: Drawing) -> Drawing {
-    Drawing { surface: true, ..settings }
+fn with_surface(settings: DrawSettings) -> DrawSettings {
+    DrawSettings { surface: true, ..settings }
 }
 
 /// Discs side by side at depth 2 of the straight camera, so close that they hide the background, turned
@@ -46,7 +46,7 @@ fn compared<B: TrainDevice>(
     (weight, depths): (f64, NormalDepths),
 ) -> (f64, B::Gradients) {
     let median = depths == NormalDepths::Median;
-    let settings = Drawing { median, ..with_surface(settings(3, 7)) };
+    let settings = DrawSettings { median, ..with_surface(settings(3, 7)) };
     let mut shot = noisy_shot(0, &straight(), settings);
     shot.terms.add(Term::DepthNormal { depths }, weight);
     let mut gradients = B::Gradients::default();
@@ -176,7 +176,7 @@ const WEIGHT: f64 = 0.4;
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     for inverse_depth in [false, true] {
-        let drawing = Drawing { surface: true, inverse_depth, ..COLOURS };
+        let drawing = DrawSettings { surface: true, inverse_depth, ..COLOURS };
         let terms = Terms::photometric(0.2)
             .with(Term::InverseDepth, if inverse_depth { 0.3 } else { 0.0 })
             .with(Term::DepthNormal { depths: NormalDepths::All }, WEIGHT);
@@ -223,7 +223,7 @@ pub(super) fn first_step<B: TrainDevice>(
     (shot, depths): (&Shot, NormalDepths),
 ) -> (FirstStep, f64) {
     let terms = shot.terms_drawn().with(Term::DepthNormal { depths }, NORMALS_WEIGHT);
-    let settings = Drawing { median: depths == NormalDepths::Median, ..shot.settings };
+    let settings = DrawSettings { median: depths == NormalDepths::Median, ..shot.settings };
     let shot = Shot { terms, settings, ..shot.clone() };
     let (mut losses, snapshot) = stepped(device, gaussians, &[shot], &AdamStep::new(1, RATES));
     let values = losses.remove(0);
@@ -261,7 +261,7 @@ fn losses_and_gradients_of_normals_agree_with_the_oracle<B: TrainDevice>(device:
 /// The shot with a map of noise beside the photograph, and all statistics.
 pub(super) fn with_depths(shot: Shot, gaussians: &Gaussians) -> Shot {
     let shot = with_depth_noise(shot, gaussians, 72);
-    Shot { settings: Drawing { statistics: Statistics::Both, ..shot.settings }, ..shot }
+    Shot { settings: DrawSettings { statistics: Statistics::Both, ..shot.settings }, ..shot }
 }
 
 fn normals_and_inverse_depths_agree_with_the_oracle_together<B: TrainDevice>(device: &mut B) {
@@ -299,7 +299,7 @@ fn a_view_that_sees_nothing_has_no_surface<B: TrainDevice>(device: &mut B) {
 fn bits(device: &mut Cuda, (gaussians, view): (&Gaussians, &View), pass: Pass) -> Vec<u32> {
     let model = device.upload(gaussians).unwrap();
     let settings = with_surface(settings(3, 5));
-    let settings = Drawing { pass, inverse_depth: true, ..settings };
+    let settings = DrawSettings { pass, inverse_depth: true, ..settings };
     let image = drawn_either(device, &model, (view, &settings));
     let beside = [image.inverse_depths, image.surface].into_iter().flatten().flatten();
     image.rgb.into_iter().chain(beside).map(f32::to_bits).collect()
@@ -321,9 +321,9 @@ fn bands_give_the_maps_the_loss_and_the_gradients_of_the_view_at_once() {
         let gaussians = tame_gaussians(1500, seed, 3);
         let shot = with_depths(noisy(&view), &gaussians);
         device.set_bands(BandPolicy::Never);
-        let [look, train] =
+        let [shown, trained] =
             [Pass::Eval, Pass::Train].map(|pass| bits(device, (&gaussians, &view), pass));
-        assert!(look == train, "{size:?} px");
+        assert!(shown == trained, "{size:?} px");
         let wholes = [(); 4].map(|()| first_step(device, &gaussians, (&shot, NormalDepths::All)));
         let apart = |other: &FirstStep| gradient_errors(&other.snapshot, &wholes[0].0.snapshot);
         // Gradients are added up in any order: steps over the whole view say how much that changes.
@@ -332,7 +332,7 @@ fn bands_give_the_maps_the_loss_and_the_gradients_of_the_view_at_once() {
             device.set_bands(BandPolicy::AtLeast(bands));
             for pass in [Pass::Eval, Pass::Train] {
                 let found = bits(device, (&gaussians, &view), pass);
-                assert!(found == look, "{size:?} px, {bands}");
+                assert!(found == shown, "{size:?} px, {bands}");
             }
             let (found, mean) = first_step(device, &gaussians, (&shot, NormalDepths::All));
             assert!((mean - wholes[0].1).abs() < 1e-12, "{size:?} px, {bands}: {mean}");

@@ -36,7 +36,7 @@ fn gaussians(count: usize, seed: u64) -> Gaussians {
 fn render(
     device: &mut Cuda,
     (model, view): (&Model, &View),
-    settings: &Drawing,
+    settings: &DrawSettings,
     bands: BandPolicy,
 ) -> Result<DrawnBands, DeviceError> {
     device.set_bands(bands);
@@ -73,7 +73,7 @@ fn assert_same_pixels(device: &mut Cuda, gaussians: &Gaussians, view: &View) {
     let size = [view.camera.width, view.camera.height];
     let model = device.upload(gaussians).unwrap();
     for (pass, inverse_depth) in PASSES.into_iter().flat_map(|pass| [(pass, false), (pass, true)]) {
-        let settings = Drawing { pass, inverse_depth, ..settings(3, 5) };
+        let settings = DrawSettings { pass, inverse_depth, ..settings(3, 5) };
         let whole = render(device, (&model, view), &settings, BandPolicy::Never).unwrap();
         assert!(!whole.in_bands && whole.bands == 1);
         let expected = bits(&whole);
@@ -118,7 +118,7 @@ fn bands_have_the_pixels_of_more_than_65535_tiles() {
         .collect();
     let device = &mut cuda::open();
     let model = device.upload(&together(&scattered)).unwrap();
-    let settings = Drawing { pass: Pass::Picture, ..settings(3, 5) };
+    let settings = DrawSettings { pass: Pass::Picture, ..settings(3, 5) };
     let whole = render(device, (&model, &view), &settings, BandPolicy::Never).unwrap();
     let expected = bits(&whole);
     drop(whole);
@@ -141,7 +141,8 @@ fn deep_shot(view: &View) -> Shot {
     let value = || u16::try_from(draws.uniform(0.0, 65_536.0).floor_i32()).unwrap();
     let values = std::iter::repeat_with(value).take(view.camera.pixels()).collect();
     let depth = Some(InverseDepthMap { values, scale: 3.0, offset: -0.2 });
-    let settings = Drawing { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
+    let settings =
+        DrawSettings { inverse_depth: true, statistics: Statistics::Both, ..plain.settings };
     Shot { photo: Arc::new(Image { depth, ..Image::clone(&plain.photo) }), settings, ..plain }
 }
 
@@ -358,7 +359,7 @@ fn gradients_that_no_step_takes_do_not_show_in_the_next() {
     device.set_bands(BandPolicy::AtLeast(2));
     let mut model = device.upload(&gaussians).unwrap();
     // Density control does not count it either.
-    let settings = Drawing { pass: Pass::Train, ..shot.settings };
+    let settings = DrawSettings { pass: Pass::Train, ..shot.settings };
     let unobserved = Shot { settings, ..shot.clone() };
     let lost = add_shot(device, &mut model, &unobserved, &mut Default::default());
     let loss = step(device, &mut model, &shot, (1, RATES));

@@ -57,7 +57,7 @@ fn stepped<B: TrainDevice>(
     let mut binding = device.bind(&mut model, topology, state)?;
     let view = view();
     let target = device.target(0, &photo(view.camera.width, view.camera.height, None))?;
-    let drawing = Drawing { pass: Pass::Train, sh_degree: 1, ..Drawing::DEFAULT };
+    let drawing = DrawSettings { pass: Pass::Train, sh_degree: 1, ..DrawSettings::DEFAULT };
     let terms = Terms::photometric(0.2);
     for number in 1..=steps {
         let mut gradients = B::Gradients::default();

@@ -280,9 +280,9 @@ fn rows_keep_their_colours_and_moments_where_they_are_moved() {
     expected = cpu.snapshot(&mut twin).unwrap();
     assert_same_rows(&snapshot(&mut device, &mut model), &expected, "lower opacities");
 
-    let births = score(&mut cpu, &twin, &rule).count();
-    let done = densify(&mut device, &mut model, &rule, births).unwrap();
-    assert_eq!(done, densify(&mut cpu, &mut twin, &rule, births).unwrap());
+    let new_gaussians = score(&mut cpu, &twin, &rule).count();
+    let done = densify(&mut device, &mut model, &rule, new_gaussians).unwrap();
+    assert_eq!(done, densify(&mut cpu, &mut twin, &rule, new_gaussians).unwrap());
     assert!(done.copied > 20 && done.split > 20 && done.removed > 4, "{done:?}");
     expected = cpu.snapshot(&mut twin).unwrap();
     let mut found = snapshot(&mut device, &mut model);

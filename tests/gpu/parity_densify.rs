@@ -14,10 +14,10 @@ use crate::common::oracle;
 use crate::prelude::*;
 
 each_backend!(
-    a_round_after_five_views_grows_and_prunes_the_same_gaussians,
-    a_round_with_a_grant_grows_those_with_the_highest_gradients,
-    a_round_without_candidates_changes_nothing_but_the_statistics,
-    rounds_follow_each_other_with_steps_between,
+    a_densification_step_after_five_views_grows_and_prunes_the_same_gaussians,
+    a_densification_step_with_a_grant_grows_those_with_the_highest_gradients,
+    a_densification_step_without_candidates_changes_nothing_but_the_statistics,
+    densification_steps_follow_each_other_with_steps_between,
     a_reset_of_the_opacities_lowers_the_same_ones,
 );
 
@@ -32,7 +32,7 @@ fn five_shots(gaussians: &Gaussians, statistics: Statistics) -> Vec<Shot> {
     let of_view = |i: u32| {
         let mut view = view();
         view.pose.translation[0] += 0.07 * f64::from(i) - 0.13;
-        let settings = Drawing { statistics, ..settings(3, 5) };
+        let settings = DrawSettings { statistics, ..settings(3, 5) };
         let shot = shot(gaussians, &view, settings, (u64::from(80 + i), Counted::Clear));
         Shot { index: i as usize, ..shot }
     };
@@ -118,13 +118,17 @@ fn assert_same_model(found: &Snapshot<Gaussians>, expected: &Snapshot<Gaussians>
     assert_eq!(found.gradient_norm_sums, vec![0.0; count]);
 }
 
-type Round = (Candidates, Edited, Snapshot<Gaussians>);
+type DensifyStep = (Candidates, Edited, Snapshot<Gaussians>);
 
-fn round<B: TrainDevice>(device: &mut B, rule: &DensifyRule, births: usize) -> Round {
+fn densify_step<B: TrainDevice>(
+    device: &mut B,
+    rule: &DensifyRule,
+    new_gaussians: usize,
+) -> DensifyStep {
     let mut model = observed(device);
     let survey = score(device, &model, rule);
     let before = device.len(&model);
-    let done = densify(device, &mut model, rule, births).unwrap();
+    let done = densify(device, &mut model, rule, new_gaussians).unwrap();
     assert_eq!(device.len(&model), before + done.copied + done.split - done.removed);
     (survey, done, device.snapshot(&mut model).unwrap())
 }
@@ -133,16 +137,19 @@ fn round<B: TrainDevice>(device: &mut B, rule: &DensifyRule, births: usize) -> R
 fn assert_same_round<B: TrainDevice>(
     device: &mut B,
     rule: &DensifyRule,
-    births: usize,
+    new_gaussians: usize,
 ) -> (Candidates, Edited) {
-    let (survey, done, after) = round(device, rule, births);
-    let (oracle_survey, oracle_done, oracle_after) = round(&mut Cpu::<f64>::new(), rule, births);
+    let (survey, done, after) = densify_step(device, rule, new_gaussians);
+    let (oracle_survey, oracle_done, oracle_after) =
+        densify_step(&mut Cpu::<f64>::new(), rule, new_gaussians);
     assert_eq!((survey, done), (oracle_survey, oracle_done));
     assert_same_model(&after, &oracle_after);
     (survey, done)
 }
 
-fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: TrainDevice>(device: &mut B) {
+fn a_densification_step_after_five_views_grows_and_prunes_the_same_gaussians<B: TrainDevice>(
+    device: &mut B,
+) {
     let rule = rule();
     let (survey, done) = assert_same_round(device, &rule, ALL);
     assert!(done.copied > 5 && done.split > 5 && done.removed > 5, "{done:?}");
@@ -155,43 +162,47 @@ fn a_round_after_five_views_grows_and_prunes_the_same_gaussians<B: TrainDevice>(
     }
 }
 
-fn a_round_with_a_grant_grows_those_with_the_highest_gradients<B: TrainDevice>(device: &mut B) {
+fn a_densification_step_with_a_grant_grows_those_with_the_highest_gradients<B: TrainDevice>(
+    device: &mut B,
+) {
     let rule = rule();
     let mut oracle = Cpu::<f64>::new();
     let mut model = observed(&mut oracle);
     let gradients = mean_gradients(&oracle.snapshot(&mut model).unwrap());
-    // As many births as lie above a wide gap.
+    // As many new Gaussians as lie above a wide gap.
     let above = between(&gradients, [0.8, 0.9]);
-    let births = gradients.iter().filter(|&&gradient| gradient > above).count();
-    let (survey, done) = assert_same_round(device, &rule, births);
-    assert_eq!(done.copied + done.split, births);
-    assert!(done.copied > 3 && done.split > 3 && survey.count() > births + 10, "{done:?}");
+    let new_gaussians = gradients.iter().filter(|&&gradient| gradient > above).count();
+    let (survey, done) = assert_same_round(device, &rule, new_gaussians);
+    assert_eq!(done.copied + done.split, new_gaussians);
+    assert!(done.copied > 3 && done.split > 3 && survey.count() > new_gaussians + 10, "{done:?}");
 
-    let (_, none, _) = round(device, &rule, 0);
+    let (_, none, _) = densify_step(device, &rule, 0);
     assert_eq!((none.copied, none.split), (0, 0));
 }
 
-fn a_round_without_candidates_changes_nothing_but_the_statistics<B: TrainDevice>(device: &mut B) {
+fn a_densification_step_without_candidates_changes_nothing_but_the_statistics<B: TrainDevice>(
+    device: &mut B,
+) {
     let rule = DensifyRule { gradient_min: 1e9, opacity_min: 0.0, scale_max: None, ..rule() };
-    let (survey, done, after) = round(device, &rule, ALL);
+    let (survey, done, after) = densify_step(device, &rule, ALL);
     assert_eq!((survey.count(), done), (0, Edited::default()));
     assert_eq!(after.parameters, scene());
     assert!(after.second_moments.means.iter().any(|&m| m > 0.0));
     assert_eq!(after.views_seen, vec![0; 203]);
 }
 
-fn rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
+fn densification_steps_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     // Columns grow and shrink across the blocks in which a device may keep them; what is compared
     // is the number of Gaussians and that none is broken.
     let rule = rule();
     let mut oracle = Cpu::<f64>::new();
     let shots = five_shots(&scene(), Statistics::Norms);
-    let counts = rounds(device, &rule, &shots);
-    assert_eq!(counts[0], rounds(&mut oracle, &rule, &shots)[0]);
+    let counts = densify_steps(device, &rule, &shots);
+    assert_eq!(counts[0], densify_steps(&mut oracle, &rule, &shots)[0]);
     assert!(counts.windows(2).all(|pair| pair[0] != pair[1]), "{counts:?}");
 }
 
-fn rounds<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
+fn densify_steps<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
     let mut model = observed(device);
     let mut counts = Vec::new();
     for iteration in 1..=4 {
@@ -344,23 +355,27 @@ fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: TrainDevice
     assert!(found <= by_gradient + 1, "{found} of which {by_gradient} by their gradients");
 }
 
-fn quantile_round<B: TrainDevice>(
+fn quantile_step<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
-    births: usize,
+    new_gaussians: usize,
 ) -> (Edited, Snapshot<Gaussians>) {
-    changed(device, start, |device, model| densify(device, model, &RULE, births).unwrap())
+    changed(device, start, |device, model| densify(device, model, &RULE, new_gaussians).unwrap())
 }
 
 fn the_highest_in_units_of_their_bars_grow_first<B: TrainDevice>(device: &mut B) {
     let start = start(1021, 0.9);
-    for births in [0, 1, 60, usize::MAX] {
-        let (done, after) = quantile_round(device, &start, births);
-        let (expected_done, expected) = quantile_round(&mut Cpu::<f32>::new(), &start, births);
+    for new_gaussians in [0, 1, 60, usize::MAX] {
+        let (done, after) = quantile_step(device, &start, new_gaussians);
+        let (expected_done, expected) =
+            quantile_step(&mut Cpu::<f32>::new(), &start, new_gaussians);
         assert_eq!(done, expected_done);
-        assert_eq!(done.copied + done.split, births.min(candidates(&start, &RULE)));
+        assert_eq!(done.copied + done.split, new_gaussians.min(candidates(&start, &RULE)));
         // Colours are copied as they are: who grew, and in which order, shows in them.
-        assert_eq!(after.parameters.sh_dc, expected.parameters.sh_dc, "{births} births");
+        assert_eq!(
+            after.parameters.sh_dc, expected.parameters.sh_dc,
+            "{new_gaussians} new Gaussians"
+        );
         assert_eq!(after.parameters.len(), 1021 + done.copied + done.split);
         assert_eq!(after.absolute_norm_sums, vec![0.0; after.parameters.len()]);
     }
@@ -392,7 +407,7 @@ each_backend!(
     the_dead_move_to_the_same_gaussians,
     the_same_gaussians_get_copies,
     nothing_happens_to_a_model_without_living_gaussians,
-    relocate_rounds_follow_each_other_with_steps_between,
+    relocations_follow_each_other_with_steps_between,
 );
 
 const RELOCATE_RULE: RelocateRule = RelocateRule { opacity_min: 0.005, seed: 23, iteration: 700 };
@@ -436,10 +451,12 @@ fn relocated<B: TrainDevice>(
 fn multiplied<B: TrainDevice>(
     device: &mut B,
     start: &Snapshot<Gaussians>,
-    births: usize,
+    new_gaussians: usize,
 ) -> Snapshot<Gaussians> {
-    changed(device, start, |device, model| multiply(device, model, &RELOCATE_RULE, births).unwrap())
-        .1
+    changed(device, start, |device, model| {
+        multiply(device, model, &RELOCATE_RULE, new_gaussians).unwrap()
+    })
+    .1
 }
 
 fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
@@ -458,14 +475,22 @@ fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
 }
 
 fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
-    for (count, births) in [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)] {
+    for (count, new_gaussians) in
+        [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)]
+    {
         let start = relocate_start(count, 0.2);
-        let found = multiplied(device, &start, births);
-        let expected = multiplied(&mut Cpu::<f64>::new(), &start, births);
-        assert_eq!(found.parameters.len(), count + births);
-        assert_same(&found, &expected, &format!("{count} Gaussians, {births} births"));
+        let found = multiplied(device, &start, new_gaussians);
+        let expected = multiplied(&mut Cpu::<f64>::new(), &start, new_gaussians);
+        assert_eq!(found.parameters.len(), count + new_gaussians);
+        assert_same(
+            &found,
+            &expected,
+            &format!("{count} Gaussians, {new_gaussians} new Gaussians"),
+        );
         assert_eq!(found.first_moments.rows(0..count), start.first_moments);
-        assert!(found.second_moments.rows(count..count + births).means.iter().all(|&m| m == 0.0));
+        assert!(
+            found.second_moments.rows(count..count + new_gaussians).means.iter().all(|&m| m == 0.0)
+        );
     }
 }
 
@@ -480,19 +505,19 @@ fn nothing_happens_to_a_model_without_living_gaussians<B: TrainDevice>(device: &
         assert_same(&multiplied(device, &start, 7), &start, "nothing to draw");
     }
     let start = relocate_start(40, 0.5);
-    assert_same(&multiplied(device, &start, 0), &start, "no births");
+    assert_same(&multiplied(device, &start, 0), &start, "no new Gaussians");
 }
 
-fn relocate_rounds_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
+fn relocations_follow_each_other_with_steps_between<B: TrainDevice>(device: &mut B) {
     let start = relocate_start(203, 0.3);
     let of_seed = |seed| shot(&start.parameters, &view(), settings(3, 5), (seed, Counted::Clear));
     let shots = [60, 61, 62].map(of_seed);
     let mut model = device.restore(start).unwrap();
-    for round in 0..4 {
-        let rule = RelocateRule { iteration: 100 * (round + 1), ..RELOCATE_RULE };
+    for cycle in 0..4 {
+        let rule = RelocateRule { iteration: 100 * (cycle + 1), ..RELOCATE_RULE };
         relocate(device, &mut model, &rule).unwrap();
         multiply(device, &mut model, &rule, 37).unwrap();
-        for (number, shot) in (3 * round + 1..).zip(&shots) {
+        for (number, shot) in (3 * cycle + 1..).zip(&shots) {
             let loss = step(device, &mut model, shot, (number, RATES));
             assert!(loss.total.is_finite());
         }
@@ -522,11 +547,11 @@ fn compact_models_move_and_copy_words_as_they_are() {
 }
 
 // Density control by disagreement on every device against the CPU backend in double precision: the same
-// Gaussians are drawn, those that no view has seen go, and opacities fade alike.
+// Gaussians are drawn, those that no view has seen go, and opacities decay alike.
 
 each_backend!(
-    a_round_draws_the_same_gaussians_and_removes_the_unseen,
-    a_fade_lowers_opacities_to_its_floor,
+    a_densification_step_draws_the_same_gaussians_and_removes_the_unseen,
+    a_decay_lowers_opacities_to_its_floor,
 );
 
 /// 203 Gaussians, some of them behind the cameras.
@@ -543,26 +568,28 @@ fn disagreeing<B: TrainDevice>(device: &mut B) -> B::Model {
     oracle::observed(device, &gaussians, &five_shots(&gaussians, Statistics::Disagreement))
 }
 
-type BudgetRound = (usize, Edited, Snapshot<Gaussians>);
+type BudgetStep = (usize, Edited, Snapshot<Gaussians>);
 
-fn budget_round<B: TrainDevice>(device: &mut B, births: usize, large: Grow) -> BudgetRound {
+fn budget_step<B: TrainDevice>(device: &mut B, new_gaussians: usize, large: Grow) -> BudgetStep {
     let mut model = disagreeing(device);
     let score = ScoreRule::Disagreement { small_max: 0.1, key: 5 };
     let candidates = device.score(&model, &score).unwrap();
-    let selection = device.select(&mut model, &candidates, Pick::Best(births)).unwrap();
+    let selection = device.select(&mut model, &candidates, Pick::Best(new_gaussians)).unwrap();
     let rule =
         EditRule::Grow { large, keep: Keep { opacity_min: 1e-4, scale_max: None, unseen: false } };
     let done = device.edit(&mut model, selection, &rule).unwrap();
     (candidates.count(), done, device.snapshot(&mut model).unwrap())
 }
 
-fn a_round_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(device: &mut B) {
+fn a_densification_step_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(
+    device: &mut B,
+) {
     let (split, child) =
         (Grow::SplitRandom { shrink: 1.6, key: 9 }, Grow::AddChild { shrink: 1.6, key: 9 });
-    for (births, large) in [(0, split), (40, split), (40, child), (usize::MAX, child)] {
-        let (candidates, done, after) = budget_round(device, births, large);
+    for (new_gaussians, large) in [(0, split), (40, split), (40, child), (usize::MAX, child)] {
+        let (candidates, done, after) = budget_step(device, new_gaussians, large);
         let (expected_candidates, expected_done, expected) =
-            budget_round(&mut Cpu::<f64>::new(), births, large);
+            budget_step(&mut Cpu::<f64>::new(), new_gaussians, large);
         assert!(expected_done.removed >= 29 && expected_candidates > 60, "{expected_done:?}");
         assert_eq!((candidates, done), (expected_candidates, expected_done));
         let (of, exact) = (&after.parameters, &expected.parameters);
@@ -571,7 +598,7 @@ fn a_round_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(devic
         assert_eq!(of.opacity_logits, exact.opacity_logits);
         let allowed = |scale: f64| 1e-6 * scale.abs().max(1.0);
         assert_near(&of.log_scales, &exact.log_scales, allowed, "scale");
-        assert_eq!(forgotten(&after), forgotten(&expected), "{births} births");
+        assert_eq!(forgotten(&after), forgotten(&expected), "{new_gaussians} new Gaussians");
     }
 }
 
@@ -580,9 +607,9 @@ fn forgotten(snapshot: &Snapshot<Gaussians>) -> Vec<usize> {
     moments.filter(|(_, moments)| moments.iter().all(|&m| m == 0.0)).map(|(row, _)| row).collect()
 }
 
-fn a_fade_lowers_opacities_to_its_floor<B: TrainDevice>(device: &mut B) {
+fn a_decay_lowers_opacities_to_its_floor<B: TrainDevice>(device: &mut B) {
     let mut model = disagreeing(device);
-    device.adjust(&mut model, &Adjust::FadeOpacity { factor: 0.5, floor: 0.3 }).unwrap();
+    device.adjust(&mut model, &Adjust::DecayOpacity { factor: 0.5, floor: 0.3 }).unwrap();
     let after = device.snapshot(&mut model).unwrap();
     let (mut floored, mut halved) = (0, 0);
     let logits = opacities(&budget_scene()).into_iter().zip(opacities(&after.parameters));

@@ -17,14 +17,14 @@ each_backend!(
     what_is_near_tells_by_the_square_of_its_depth,
 );
 
-fn with_depths(settings: Drawing) -> Drawing {
-    Drawing { inverse_depth: true, ..settings }
+fn with_depths(settings: DrawSettings) -> DrawSettings {
+    DrawSettings { inverse_depth: true, ..settings }
 }
 
 fn shot_with_depths(
     gaussians: &Gaussians,
     view: &View,
-    settings: Drawing,
+    settings: DrawSettings,
     (seed, counted): (u64, Counted),
 ) -> Shot {
     let shot = shot(gaussians, view, with_depths(settings), (seed, counted));
@@ -35,7 +35,7 @@ fn shot_with_depths(
 fn map<B: TrainDevice>(
     device: &mut B,
     (gaussians, view): (&Gaussians, &View),
-    drawing: &Drawing,
+    drawing: &DrawSettings,
 ) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
     let drawn = drawn_either(device, &model, (view, drawing));
@@ -56,7 +56,7 @@ fn maps_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
         for count in [0, 3, 40, 300] {
             let gaussians = tame_gaussians(count, seed, 3);
             for (pass, inverse_depth, surface) in cases {
-                let drawing = Drawing { pass, inverse_depth, surface, ..settings(3, seed) };
+                let drawing = DrawSettings { pass, inverse_depth, surface, ..settings(3, seed) };
                 let found = map(device, (&gaussians, &view), &drawing);
                 let expected = map(&mut Cpu::<f64>::new(), (&gaussians, &view), &drawing);
                 let clear = clear_pixels(&composite(&gaussians, &view, &drawing));
@@ -77,8 +77,8 @@ fn images_are_the_same_with_maps_and_without<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(300, 4, 3);
     let model = device.upload(&gaussians).unwrap();
     for pass in [Pass::Eval, Pass::Train, Pass::Picture] {
-        let plain = Drawing { pass, ..settings(3, 4) };
-        for beside in [with_depths(plain), Drawing { surface: true, ..plain }] {
+        let plain = DrawSettings { pass, ..settings(3, 4) };
+        for beside in [with_depths(plain), DrawSettings { surface: true, ..plain }] {
             let [alone, with_map] =
                 [plain, beside].map(|drawing| drawn_either(device, &model, (&view(), &drawing)));
             // The same operations in the same order.
@@ -131,11 +131,11 @@ fn a_view_without_a_map_has_the_loss_of_its_colours_alone<B: TrainDevice>(device
     let deep = shot_with_depths(&gaussians, &view(), settings(3, 12), (12, Counted::Clear));
     FirstStep::taken_by(device, &gaussians, &deep);
     plain.settings.inverse_depth = true;
-    let asked = FirstStep::taken_by(device, &gaussians, &plain);
-    assert_eq!(asked.loss.depth_l1, None);
+    let requested = FirstStep::taken_by(device, &gaussians, &plain);
+    assert_eq!(requested.loss.depth_l1, None);
     // Sums of pixels in any order.
-    assert!((asked.loss.total - before.loss.total).abs() < 1e-9);
-    let moments = [&asked, &before].map(|step| &step.snapshot.first_moments.means);
+    assert!((requested.loss.total - before.loss.total).abs() < 1e-9);
+    let moments = [&requested, &before].map(|step| &step.snapshot.first_moments.means);
     assert_near(moments[0], moments[1], |value| 1e-4 * value.abs().max(1e-4), "moment");
     // And where nobody compares the map that there is.
     let target = device.target(0, &deep.photo).unwrap();
@@ -150,7 +150,7 @@ fn two_shots(gaussians: &Gaussians, statistics: Statistics, depths: bool) -> Vec
     let views = [view(), straight()];
     let numbered = |(index, view): (usize, &View)| {
         let seed = index as u64;
-        let settings = Drawing { statistics, ..settings(3, seed) };
+        let settings = DrawSettings { statistics, ..settings(3, seed) };
         let made = if depths { shot_with_depths } else { shot };
         Shot { index, ..made(gaussians, view, settings, (seed, Counted::Clear)) }
     };
@@ -209,7 +209,7 @@ fn what_is_near_tells_by_the_square_of_its_depth<B: TrainDevice>(device: &mut B)
     let gaussians = tame_gaussians(250, 44, 3);
     let pose = view().pose;
     let mut observed = |statistics, fade_depth| {
-        let settings = Drawing { statistics, fade_depth, ..settings(3, 7) };
+        let settings = DrawSettings { statistics, fade_depth, ..settings(3, 7) };
         let shots = [shot(&gaussians, &view(), settings, (7, Counted::Clear))];
         let mut model = observed(device, &gaussians, &shots);
         let snapshot = device.snapshot(&mut model).unwrap();
@@ -246,13 +246,13 @@ each_backend!(
 /// A Gaussian that a ray barely meets counts or not, by rounding: one step of 8 bits.
 const BARELY_MET: f32 = 0.005;
 
-fn with_median(drawing: Drawing) -> Drawing {
-    Drawing { median: true, ..drawing }
+fn with_median(drawing: DrawSettings) -> DrawSettings {
+    DrawSettings { median: true, ..drawing }
 }
 
 fn medians<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, view: &View) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
-    let drawing = with_median(Drawing::DEFAULT);
+    let drawing = with_median(DrawSettings::DEFAULT);
     drawn_either(device, &model, (view, &drawing)).median_depths.expect("they were asked for")
 }
 
@@ -262,7 +262,7 @@ fn transmittances<B: TrainDevice>(
     places: &[[f32; 3]],
 ) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
-    device.transmittances(&model, view, &Drawing::DEFAULT.settings(), places).unwrap()
+    device.transmittances(&model, view, &DrawSettings::DEFAULT.settings(), places).unwrap()
 }
 
 /// The point that a pixel shows at a depth, world space.

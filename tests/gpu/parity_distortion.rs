@@ -29,9 +29,15 @@ fn surfels(seed: u64) -> Gaussians {
     layers(depths, seed, (1.2, 0.06, 4.0), Some(0.2))
 }
 
-fn with_rays(settings: Drawing) -> Drawing {
+fn with_rays(settings: DrawSettings) -> DrawSettings {
     let footprint = Footprint::Surfel;
-    Drawing { footprint, inverse_depth: true, inverse_squares: true, surface: true, ..settings }
+    DrawSettings {
+        footprint,
+        inverse_depth: true,
+        inverse_squares: true,
+        surface: true,
+        ..settings
+    }
 }
 
 /// A view of them; its photograph excludes every third pixel where it has a mask.
@@ -146,7 +152,7 @@ fn a_frame_without_squares_has_no_distortion<B: TrainDevice>(device: &mut B) {
     let gaussians = surfels(31);
     let with_squares = shot([37, 29], 31, false);
     let normals = Term::DepthNormal { depths: NormalDepths::Opaque };
-    let without = Drawing { inverse_squares: false, ..with_squares.settings };
+    let without = DrawSettings { inverse_squares: false, ..with_squares.settings };
     let terms = Terms::default().with(normals, 0.3);
     let [drawn, undrawn] = [with_squares.settings, without].map(|settings| {
         let shot = Shot { settings, terms: terms.clone(), ..with_squares.clone() };
@@ -168,7 +174,7 @@ fn a_frame_without_squares_has_no_distortion<B: TrainDevice>(device: &mut B) {
 fn ellipses_have_no_distortion<B: TrainDevice>(device: &mut B) {
     let model = device.upload(&tame_gaussians(9, 1, 3)).unwrap();
     let shot = shot([37, 29], 41, false);
-    let ellipses = Drawing { footprint: Footprint::DILATED, ..shot.settings };
+    let ellipses = DrawSettings { footprint: Footprint::DILATED, ..shot.settings };
     let refused = device.draw(&model, &shot.view, &ellipses);
     let Err(error @ DeviceError::NeedsSurfels { .. }) = refused else { panic!("not refused") };
     assert!(error.to_string().contains("--primitive surfels"), "{error}");
@@ -212,7 +218,7 @@ fn normal_map_shot(size: [u32; 2], seed: u64, has_mask: bool) -> Shot {
         index: 0,
         view: resized(&straight(), size),
         photo: Arc::new(Image { normals, ..Image::clone(&plain) }),
-        settings: Drawing { inverse_depth: true, ..settings(3, seed) },
+        settings: DrawSettings { inverse_depth: true, ..settings(3, seed) },
         terms: Terms::default().with(Term::NormalMap, NORMAL_MAP_WEIGHT),
     }
 }
@@ -277,7 +283,7 @@ fn a_smaller_view_is_compared_with_means_of_the_map<B: TrainDevice>(device: &mut
         let [width, height] = size.map(|side| side * divisor.get());
         let plain = photo(width, height, None);
         let mut normals = enlarged(small.photo.normals.as_ref().unwrap(), size, divisor.get());
-        let settings = Drawing { divisor, ..small.settings };
+        let settings = DrawSettings { divisor, ..small.settings };
         let values = |device: &mut B, normals: &NormalMap| {
             let photo = Image { normals: Some(normals.clone()), ..Image::clone(&plain) };
             let shot = Shot { photo: Arc::new(photo), settings, ..small.clone() };

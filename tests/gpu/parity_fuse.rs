@@ -90,14 +90,16 @@ impl FusedScene {
         mut visit: impl FnMut(&mut B, &B::Frame<splat::backend::Shown>, MaskedView<'_>),
     ) {
         for (view, mask) in self.views.iter().zip(&self.masks) {
-            let frame = device.render(model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
+            let frame = device
+                .render(model, view, &RenderSettings::DEFAULT, RenderRequest::MEDIAN)
+                .unwrap();
             visit(device, &frame, MaskedView { view, mask: mask.as_deref() });
         }
     }
 
     fn both_ways<B: TrainDevice>(&self, device: &mut B) -> BothWays {
         let stop = AtomicBool::new(false);
-        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let watch = Watch { stop: &stop, on_progress: &|_, _| () };
         let model = device.upload(&self.gaussians).unwrap();
         let mut survey = device.new_survey(self.space).unwrap();
         let mut on_host = Survey::new(self.space);
@@ -135,7 +137,7 @@ impl FusedScene {
             device.fuse_depths(&mut voxels, frame, seen).unwrap();
         });
         let fusion = device.read_voxels(voxels).unwrap();
-        fusion.surface(&Watch { stop: &stop, told: &|_, _| () })
+        fusion.surface(&Watch { stop: &stop, on_progress: &|_, _| () })
     }
 }
 
@@ -223,12 +225,14 @@ fn what_was_drawn_without_median_depths_is_refused<B: TrainDevice>(device: &mut 
     let (gaussians, views) = (ball(), views());
     let (view, [space, _]) = (&views[0], spaces());
     let model = device.upload(&gaussians).unwrap();
-    let frame = device.render(&model, view, &RenderSettings::DEFAULT, Look::SURFACE).unwrap();
+    let frame =
+        device.render(&model, view, &RenderSettings::DEFAULT, RenderRequest::SURFACE).unwrap();
     let seen = MaskedView { view, mask: None };
     let mut survey = device.new_survey(space).unwrap();
     let refused = device.survey_depths(&mut survey, &frame, seen).unwrap_err();
     assert!(matches!(refused, DeviceError::NoMedianDepths), "{refused}");
-    let frame = device.render(&model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
+    let frame =
+        device.render(&model, view, &RenderSettings::DEFAULT, RenderRequest::MEDIAN).unwrap();
     let short = MaskedView { view, mask: Some(&[1; 7]) };
     let refused = device.survey_depths(&mut survey, &frame, short).unwrap_err();
     let is_named =
@@ -257,13 +261,14 @@ fn voxels_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
     let views = views();
     let view = &views[0];
     let model = device.upload(&ball()).unwrap();
-    let frame = device.render(&model, view, &RenderSettings::DEFAULT, Look::MEDIAN).unwrap();
+    let frame =
+        device.render(&model, view, &RenderSettings::DEFAULT, RenderRequest::MEDIAN).unwrap();
     let seen = MaskedView { view, mask: None };
     let depths = DrawnDepths::new(seen, &device.image(&frame).unwrap());
     drop((frame, model));
     let stop = AtomicBool::new(false);
     let mut survey = Survey::new(space);
-    survey.add(&depths.depth_view(), &Watch { stop: &stop, told: &|_, _| () }).unwrap();
+    survey.add(&depths.depth_view(), &Watch { stop: &stop, on_progress: &|_, _| () }).unwrap();
     // So many bricks are more than a gigabyte of voxels.
     let side = 0..70;
     survey.call_bricks(side.clone().flat_map(|z| {

@@ -65,7 +65,7 @@ fn assert_nothing_moves<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) {
     let image = draw(device, gaussians, view, settings);
     assert!(image.rgb.chunks(3).all(|pixel| pixel == settings.background));

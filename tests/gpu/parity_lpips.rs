@@ -26,7 +26,7 @@ fn perceived<B: TrainDevice>(
     input: LpipsInput,
 ) -> Result<f64, DeviceError> {
     let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
-    let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
+    let settings = DrawSettings { pass: Pass::Eval, ..settings(3, 5) };
     let net = device.load_lpips(&weights(net))?;
     let frame = device.show(&model, view, &settings).unwrap();
     let target = device.glance(&Arc::new(image.clone())).unwrap();
@@ -93,7 +93,7 @@ fn strips_give_what_the_whole_image_gives_or_lpips_is_refused() {
         let weights = weights(net);
         let sizes = LayerSizes::new(net, size).unwrap();
         let model = device.upload(&tame_gaussians(60, 5, 3)).unwrap();
-        let settings = Drawing { pass: Pass::Eval, ..settings(3, 5) };
+        let settings = DrawSettings { pass: Pass::Eval, ..settings(3, 5) };
         let frame = device.show(&model, &shot.0, &settings).unwrap();
         let target = device.glance(&Arc::new(shot.1.clone())).unwrap();
         let ready = device.load_lpips(&weights).unwrap();

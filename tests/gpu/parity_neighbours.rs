@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rayon::prelude::*;
 use splat::backend::{MOST_NEIGHBOURS, Store};
-use splat::sog::{drawn_looks, with_device};
+use splat::sog::{drawn_observations, with_device};
 use splat_formats::{
     CameraSplit, CellLists, HostSearch, RowSearch as _, SceneCamera, SharedRows, SogOptions,
     SogTools, SplatColumns, Splats, read_sog, write_sog,
@@ -42,7 +42,7 @@ fn found<B: TrainDevice>(device: &mut B, points: &[Point], count: u32) -> Vec<u3
 }
 
 /// The list of one row by looking at all centres.
-fn looked_up(points: &[Point], row: usize, count: usize) -> Vec<u32> {
+fn listed(points: &[Point], row: usize, count: usize) -> Vec<u32> {
     let is_finite = |point: &Point| point.iter().all(|c| c.is_finite());
     let own = u32::try_from(row).unwrap();
     let from = points[row];
@@ -72,7 +72,7 @@ fn assert_exact(lists: &[u32], points: &[Point], count: usize, stride: usize) {
     assert_eq!(lists.len(), points.len() * count);
     (0..points.len()).into_par_iter().step_by(stride).for_each(|row| {
         let list = &lists[row * count..][..count];
-        assert_eq!(list, looked_up(points, row, count), "row {row} at {:?}", points[row]);
+        assert_eq!(list, listed(points, row, count), "row {row} at {:?}", points[row]);
     });
 }
 
@@ -242,8 +242,8 @@ const NOTHING: SurfaceRule = SurfaceRule { density: 0.0, ..DENSITY };
 fn is_stale<B: TrainDevice>(device: &mut B, model: &mut B::Model, near: &B::Lists) -> bool {
     let view = straight();
     let mut gradients = Default::default();
-    let (len, asked) = (device.len(model), (Some(near), &DENSITY));
-    let stale = match add_rule(device, model, (&view, None), asked, &mut gradients) {
+    let (len, requested) = (device.len(model), (Some(near), &DENSITY));
+    let stale = match add_rule(device, model, (&view, None), requested, &mut gradients) {
         Ok(_) => false,
         Err(DeviceError::StaleNeighbours { found: 40, len: reported }) if reported == len => true,
         Err(error) => panic!("{error}"),
@@ -273,14 +273,16 @@ fn lists_know_when_rows_have_come_gone_or_changed_places<B: TrainDevice>(device:
             let rule = RelocateRule { opacity_min: 0.001, ..RELOCATE };
             assert_eq!(relocate(device, model, &rule).unwrap(), 0);
         }),
-        ("no births", false, 40, |device, model| multiply(device, model, &RELOCATE, 0).unwrap()),
+        ("no new Gaussians", false, 40, |device, model| {
+            multiply(device, model, &RELOCATE, 0).unwrap()
+        }),
         ("opacities", false, 40, |device, model| {
             device.adjust(model, &Adjust::ResetOpacity(0.5)).unwrap()
         }),
         ("a prune", true, 32, |device, model| {
             assert_eq!(densify(device, model, &DENSIFY, 0).unwrap().removed, 8);
         }),
-        ("as many births as deaths", true, 40, |device, model| {
+        ("as many new Gaussians as dead ones", true, 40, |device, model| {
             // No gradient at all is above a bar of 0, and of equals the lowest rows are chosen.
             let rule = DensifyRule { gradient_min: 0.0, ..DENSIFY };
             let done = densify(device, model, &rule, 8).unwrap();
@@ -380,7 +382,7 @@ mod cuda {
             assert!(seconds < SECONDS, "{what}: {seconds} s");
             for row in (0..points.len()).step_by(points.len() / 16) {
                 let list = device.read_neighbours(&near, row..row + 1).unwrap();
-                assert_eq!(list, looked_up(points, row, count as usize), "{what}: row {row}");
+                assert_eq!(list, listed(points, row, count as usize), "{what}: row {row}");
             }
         }
     }
@@ -571,8 +573,8 @@ fn a_sog_loses_as_little_as_one_of_the_processor<B: TrainDevice>(device: &mut B)
 
 fn weights_of_drawn_views_are_those_of_the_processor<B: TrainDevice>(device: &mut B) {
     let (splats, cameras) = (splats(), cameras());
-    let there = drawn_looks(device, &splats, &cameras, 0.01).unwrap();
-    let here = drawn_looks(&mut Cpu::<f64>::new(), &splats, &cameras, 0.01).unwrap();
+    let there = drawn_observations(device, &splats, &cameras, 0.01).unwrap();
+    let here = drawn_observations(&mut Cpu::<f64>::new(), &splats, &cameras, 0.01).unwrap();
     let sum = |weights: &mut dyn Iterator<Item = f32>| weights.map(f64::from).sum::<f64>();
     let pairs = || there.weights().iter().zip(here.weights());
     let apart = sum(&mut pairs().map(|(a, b)| (a - b).abs()));

@@ -103,7 +103,7 @@ fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: TrainDevice>(device:
 
 fn measured<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> Measured {
     let model = device.upload(gaussians).unwrap();
-    let settings = Drawing { pass: Pass::Eval, ..shot.settings };
+    let settings = DrawSettings { pass: Pass::Eval, ..shot.settings };
     let frame = device.show(&model, &shot.view, &settings).unwrap();
     let target = device.target(shot.index, &shot.photo).unwrap();
     device.measure(&frame, &target).unwrap()
@@ -502,7 +502,7 @@ fn assert_pixels(
     image: &Rendered,
     splats: &[Splat],
     places: impl Iterator<Item = [u32; 2]>,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) -> usize {
     let mut blended = 0;
     for [x, y] in places {
@@ -526,7 +526,7 @@ fn assert_background_elsewhere(
     image: &Rendered,
     splats: &[Splat],
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) {
     let size = [view.camera.width, view.camera.height];
     let mut inside = vec![false; counts(image).len()];
@@ -666,7 +666,8 @@ fn a_smaller_photograph_has_these_bytes<B: TrainDevice>(device: &mut B) {
             // On black and white a pixel shows its value and what is left of it, where it counts.
             for background in [[0.0; 3], [1.0; 3]] {
                 let inverse_depth = true;
-                let settings = Drawing { background, inverse_depth, divisor, ..settings(0, 1) };
+                let settings =
+                    DrawSettings { background, inverse_depth, divisor, ..settings(0, 1) };
                 let target = device.target(size[0] as usize, &image).unwrap();
                 let frame = device.draw(&model, &view, &settings).unwrap();
                 let terms = Terms::photometric(0.0).with(Term::InverseDepth, 1.0);
@@ -717,7 +718,7 @@ fn enlarged(image: &Image, divisor: Divisor) -> Arc<Image> {
 }
 
 fn divided(shot: &Shot, divisor: Divisor) -> Shot {
-    let settings = Drawing { divisor, ..shot.settings };
+    let settings = DrawSettings { divisor, ..shot.settings };
     Shot { photo: enlarged(&shot.photo, divisor), settings, ..shot.clone() }
 }
 
@@ -741,7 +742,7 @@ fn a_step_is_that_over_a_photograph_of_the_views_size<B: TrainDevice>(device: &m
 fn smaller_views_count_as_much_in_disagreement<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 7, 3);
     let statistics = Statistics::Disagreement;
-    let settings = Drawing { statistics, ..settings(3, 7) };
+    let settings = DrawSettings { statistics, ..settings(3, 7) };
     let small = shot(&gaussians, &view(), settings, (7, Counted::Clear));
     let sums = |step: FirstStep| step.snapshot.gradient_norm_sums;
     let alone = sums(FirstStep::of_the_oracle(&gaussians, &small));
@@ -760,7 +761,7 @@ fn a_photograph_of_another_size_is_refused<B: TrainDevice>(device: &mut B) {
     let model = device.upload(&Gaussians::zeros(0, 0)).unwrap();
     let image = photograph([64, 48], false);
     let target = device.target(0, &image).unwrap();
-    let settings = Drawing { divisor: Divisor::Two, ..settings(0, 1) };
+    let settings = DrawSettings { divisor: Divisor::Two, ..settings(0, 1) };
     let compare = |device: &mut B, view: &View| {
         let frame = device.draw(&model, view, &settings)?;
         device.compare(&model, frame, &target, &Terms::photometric(0.2)).map(drop)

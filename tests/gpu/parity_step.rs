@@ -105,7 +105,7 @@ fn surely_seen(ellipse: &Ellipse<f64>, opacity: f64, size: [u32; 2]) -> Option<b
 }
 
 /// Times that these views see each Gaussian; nothing where that is open.
-fn sightings(gaussians: &Gaussians, views: &[&View]) -> Vec<Option<u32>> {
+fn view_counts(gaussians: &Gaussians, views: &[&View]) -> Vec<Option<u32>> {
     let mut counts = vec![Some(0); gaussians.len()];
     for view in views {
         let size = [view.camera.width, view.camera.height];
@@ -125,19 +125,19 @@ fn what_density_control_is_told_agrees_with_the_oracle<B: TrainDevice>(device: &
         let found = statistics(device, &gaussians, &shots);
         let expected = statistics(&mut Cpu::<f64>::new(), &gaussians, &shots);
         let views: Vec<&View> = shots.iter().map(|shot| &shot.view).collect();
-        let sure = sightings(&gaussians, &views);
+        let sure = view_counts(&gaussians, &views);
         let open = sure.iter().filter(|count| count.is_none()).count();
         assert!(open * 20 <= count, "{open} of {count} are borderline");
-        for (i, sightings) in sure.iter().enumerate() {
-            let Some(sightings) = *sightings else { continue };
-            assert_eq!(expected.views_seen[i], sightings, "the oracle's Gaussian {i}");
-            assert_eq!(found.views_seen[i], sightings, "Gaussian {i}");
+        for (i, view_counts) in sure.iter().enumerate() {
+            let Some(view_counts) = *view_counts else { continue };
+            assert_eq!(expected.views_seen[i], view_counts, "the oracle's Gaussian {i}");
+            assert_eq!(found.views_seen[i], view_counts, "Gaussian {i}");
         }
         let sums = (&found.gradient_norm_sums, &expected.gradient_norm_sums);
         assert_sums_agree(sums.0, sums.1, 1e-3, "sum");
     }
     let gaussians = tame_gaussians(250, 43, 3);
-    let counts = sightings(&gaussians, &[&view(), &straight()]);
+    let counts = view_counts(&gaussians, &[&view(), &straight()]);
     for count in 0..=2 {
         assert!(counts.contains(&Some(count)), "no Gaussian is seen {count} times");
     }
@@ -405,9 +405,13 @@ fn after<B: TrainDevice>(
                 ..DensifyRule::ALL
             };
             let before = device.len(&model);
-            let births = score(device, &model, &rule).count();
-            let done = densify(device, &mut model, &rule, births).unwrap();
-            assert!(births > 20 && done.removed > 4, "{births} born, {} removed", done.removed);
+            let new_gaussians = score(device, &model, &rule).count();
+            let done = densify(device, &mut model, &rule, new_gaussians).unwrap();
+            assert!(
+                new_gaussians > 20 && done.removed > 4,
+                "{new_gaussians} born, {} removed",
+                done.removed
+            );
             assert_ne!(device.len(&model), before);
         }
     }
@@ -508,7 +512,7 @@ fn a_model_is_the_same_on_the_processor_and_here<B: TrainDevice>(device: &mut B)
 fn about() -> Checkpoint {
     let train_views = vec!["view.png".to_owned()];
     let config = Config::default();
-    let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+    let (occasion, training_scale) = (Occasion::Requested, TrainingScale::FULL);
     Checkpoint { iteration: 20, config, train_views, occasion, training_scale, paced: None }
 }
 
@@ -647,7 +651,7 @@ fn a_model_of_lower_degree_looks_like_one_with_zero_harmonics<B: TrainDevice>(de
     let zeroed = device.restore(whole).unwrap();
     for shot in &shots {
         let mut draw = |model: &B::Model, sh_degree| {
-            shown(device, model, &shot.view, &Drawing { sh_degree, ..shot.settings })
+            shown(device, model, &shot.view, &DrawSettings { sh_degree, ..shot.settings })
         };
         let (lower, zeroed) = (draw(&lower, 1), draw(&zeroed, 2));
         // Adding zeros changes nothing but, where sums are rounded in another order, the last place.

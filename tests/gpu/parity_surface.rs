@@ -80,7 +80,7 @@ pub(super) fn compared<B: TrainDevice>(
     let near = &device.neighbours(&model, count).unwrap();
     let photo = photo(view.camera.width, view.camera.height, masked(view));
     let target = &device.target(0, &photo).unwrap();
-    let drawing = &Drawing { inverse_depth: normals != 0.0, ..drawn_for(rule) };
+    let drawing = &DrawSettings { inverse_depth: normals != 0.0, ..drawn_for(rule) };
     let terms = &rule.terms().with(Term::DepthNormal { depths: NormalDepths::All }, normals);
     let (seen, mut gradients) =
         (Seen { view, drawing, target, terms, near: Some(near) }, Default::default());
@@ -341,7 +341,7 @@ fn a_million_samples_among_six_million_gaussians_take_milliseconds() {
     let near = device.neighbours(&model, 16).unwrap();
     let (view, size) = (resized(&straight(), [800, 600]), 800 * 600);
     let target = device.target(0, &photo(800, 600, Some(vec![0; size]))).unwrap();
-    let drawing = Drawing { pass: Pass::Train, surface: true, ..Drawing::DEFAULT };
+    let drawing = DrawSettings { pass: Pass::Train, surface: true, ..DrawSettings::DEFAULT };
     let (rounds, samples) = (10, 1_000_000);
     let none = SurfaceRule { entropy: 0.0, density: 0.0, normal: 0.0, ..RULE };
     let none = SurfaceRule { sdf_unit: 0.1, samples, ..none };

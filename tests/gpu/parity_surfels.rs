@@ -1,6 +1,6 @@
 //! Surfels: what every device draws of them, and its steps, against the CPU backend in double precision.
 
-use splat::backend::Worth;
+use splat::backend::Contribution;
 
 use crate::normals::{first_step, with_depths};
 use crate::prelude::*;
@@ -12,14 +12,14 @@ each_backend!(
     steps_by_normals_and_depths_of_surfels_agree_with_the_oracle,
     a_step_of_surfels_goes_down_the_mean_gradient_of_its_views,
     surfels_that_are_hard_to_see_agree_with_the_oracle,
-    weights_and_worths_of_surfels_agree_with_the_oracle,
+    weights_and_contributions_of_surfels_agree_with_the_oracle,
     what_surfels_lack_is_refused,
 );
 
 const SIZES: [[u32; 2]; 5] = [[1, 1], [16, 16], [17, 33], [37, 29], [203, 47]];
 
-fn surfel_settings(seed: u64) -> Drawing {
-    Drawing { footprint: Footprint::Surfel, ..settings(3, seed) }
+fn surfel_settings(seed: u64) -> DrawSettings {
+    DrawSettings { footprint: Footprint::Surfel, ..settings(3, seed) }
 }
 
 /// Surfels of which none is seen nearly from its edge, where a little rounding turns much.
@@ -43,7 +43,11 @@ fn images_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     }
 }
 
-fn drawn<B: TrainDevice>(device: &mut B, surfels: &Gaussians, at: (&View, &Drawing)) -> Rendered {
+fn drawn<B: TrainDevice>(
+    device: &mut B,
+    surfels: &Gaussians,
+    at: (&View, &DrawSettings),
+) -> Rendered {
     let model = device.upload(surfels).unwrap();
     drawn_either(device, &model, at)
 }
@@ -54,7 +58,7 @@ fn depths_and_normals_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &
         let view = resized(&view(), size);
         for count in [0, 40, 300] {
             let surfels = facing_surfels(count, seed);
-            let maps = Drawing {
+            let maps = DrawSettings {
                 pass: Pass::Eval,
                 surface: true,
                 inverse_depth: true,
@@ -89,7 +93,7 @@ fn steps_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
         for counted in [Counted::Clear, Counted::Some] {
             for statistics in [Statistics::Norms, Statistics::Both, Statistics::Disagreement] {
                 let surfels = facing_surfels(count, seed);
-                let settings = Drawing { statistics, ..surfel_settings(seed) };
+                let settings = DrawSettings { statistics, ..surfel_settings(seed) };
                 let shot = shot(&surfels, &view(), settings, (seed, counted));
                 let what = format!("{count} surfels, {counted:?}, {statistics:?}");
                 assert_first_steps_agree(device, &surfels, &shot, &what);
@@ -108,7 +112,7 @@ fn steps_by_normals_and_depths_of_surfels_agree_with_the_oracle<B: TrainDevice>(
     }
     for (seed, size) in (1..).zip([[11, 11], [17, 33], [37, 29], [65, 18]]) {
         let view = resized(&view(), size);
-        let settings = Drawing { surface: true, ..surfel_settings(seed) };
+        let settings = DrawSettings { surface: true, ..surfel_settings(seed) };
         let mut surfels = clear_gaussians(12, seed, &[(&view, settings)]);
         surfels.quats = facing_surfels(12, seed).quats;
         let plain = shot(&surfels, &view, settings, (seed, Counted::Clear));
@@ -158,7 +162,7 @@ fn surfels_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: &m
     for (seed, (what, surfel)) in (1..).zip(&hard) {
         let wall = turned([4.0, 4.0], 0.1, [0.0, 0.0, 6.0]);
         let surfels = together(&[surfel.clone(), wall]);
-        let settings = Drawing { sh_degree: 0, ..surfel_settings(seed) };
+        let settings = DrawSettings { sh_degree: 0, ..surfel_settings(seed) };
         assert_images_agree(device, &surfels, &view(), &settings);
         let shot = shot(&surfels, &view(), settings, (seed, Counted::Clear));
         let found = FirstStep::taken_by(device, &surfels, &shot).snapshot;
@@ -168,39 +172,47 @@ fn surfels_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: &m
     }
 }
 
-/// Returns the weight of each surfel in a view, and its worth.
-fn weights_and_worths<B: TrainDevice>(
+/// Returns the weight of each surfel in a view, and its contribution.
+fn weights_and_contributions<B: TrainDevice>(
     device: &mut B,
     surfels: &Gaussians,
-) -> (Vec<f32>, Vec<Worth>) {
+) -> (Vec<f32>, Vec<Contribution>) {
     let view = view();
     let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
     let mut model = device.upload(surfels).unwrap();
-    let mut sums = device.no_worths(&model, &vec![false; surfels.len()]).unwrap();
+    let mut sums = device.no_contributions(&model, &vec![false; surfels.len()]).unwrap();
     let image = &photo(view.camera.width, view.camera.height, None);
     let target = device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
-    device.add_worths(&model, &view, &settings, &target, &mut sums).unwrap();
-    let worths = device.read_worths(&sums).unwrap();
+    device.add_contributions(&model, &view, &settings, &target, &mut sums).unwrap();
+    let contributions = device.read_contributions(&sums).unwrap();
     device.weigh(&mut model, &[&view], &settings).unwrap();
-    (device.snapshot(&mut model).unwrap().gradient_norm_sums, worths)
+    (device.snapshot(&mut model).unwrap().gradient_norm_sums, contributions)
 }
 
-fn weights_and_worths_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+fn weights_and_contributions_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let surfels = facing_surfels(40, 9);
-    let (weights, worths) = weights_and_worths(device, &surfels);
-    let (expected_weights, expected_worths) = weights_and_worths(&mut Cpu::<f64>::new(), &surfels);
+    let (weights, contributions) = weights_and_contributions(device, &surfels);
+    let (expected_weights, expected_contributions) =
+        weights_and_contributions(&mut Cpu::<f64>::new(), &surfels);
     // A pixel of a borderline splat, whose weight is 1/255, is seen in one precision alone.
     let allowed = |weight: f64| 0.02 + 1e-3 * weight;
-    let of_worths = |all: &[Worth]| all.iter().map(|worth| worth.weight).collect::<Vec<_>>();
+    let weights_of = |all: &[Contribution]| {
+        all.iter().map(|contribution| contribution.weight).collect::<Vec<_>>()
+    };
     assert_near(&weights, &expected_weights, allowed, "weight");
-    assert_near(&of_worths(&worths), &of_worths(&expected_worths), allowed, "worth");
+    assert_near(
+        &weights_of(&contributions),
+        &weights_of(&expected_contributions),
+        allowed,
+        "contribution",
+    );
     assert!(weights.iter().filter(|&&weight| weight > 0.5).count() > 5);
 }
 
 fn what_surfels_lack_is_refused<B: TrainDevice>(device: &mut B) {
     let surfels = facing_surfels(4, 1);
     let model = device.upload(&surfels).unwrap();
-    let settings = Drawing { surface: true, median: true, ..surfel_settings(1) };
+    let settings = DrawSettings { surface: true, median: true, ..surfel_settings(1) };
     let Err(refused) = device.draw(&model, &view(), &settings) else { panic!("medians are drawn") };
     assert!(matches!(refused, DeviceError::Unsupported { primitives: "surfels", .. }), "{refused}");
     let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };

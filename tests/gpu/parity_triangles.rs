@@ -34,8 +34,8 @@ fn window(exponent: f64, samples: u32) -> Window {
     Window { exponent, opacity_floor: 0.1, samples, inradius_min_px: 0.02, ..Window::SOLID }
 }
 
-fn drawing(seed: u64, window: Window) -> Drawing {
-    Drawing { footprint: Footprint::Triangle(window), ..settings(3, seed) }
+fn drawing(seed: u64, window: Window) -> DrawSettings {
+    DrawSettings { footprint: Footprint::Triangle(window), ..settings(3, seed) }
 }
 
 /// Triangles before the common camera, of which every second shares an edge with the one before.
@@ -75,7 +75,7 @@ fn upload<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> B::Model {
 
 /// Pixels in which both precisions decide alike: none of their samples is next to an edge, next to the least opacity,
 /// or next to being finished.
-fn clear_pixels(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Vec<bool> {
+fn clear_pixels(mesh: &TriangleMesh, view: &View, drawing: &DrawSettings) -> Vec<bool> {
     let Footprint::Triangle(window) = drawing.footprint else { panic!("triangles are drawn") };
     let point = filtered_viewpoint(view, drawing.near, drawing.footprint);
     let mut seen: Vec<_> = mesh
@@ -145,7 +145,11 @@ fn clear_pixels(mesh: &TriangleMesh, view: &View, drawing: &Drawing) -> Vec<bool
     (0..height).flat_map(|y| (0..width).map(move |x| of_pixel(x, y))).collect()
 }
 
-fn drawn<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh, at: (&View, &Drawing)) -> Rendered {
+fn drawn<B: TrainDevice>(
+    device: &mut B,
+    mesh: &TriangleMesh,
+    at: (&View, &DrawSettings),
+) -> Rendered {
     let model = upload(device, mesh);
     drawn_either(device, &model, at)
 }
@@ -153,7 +157,7 @@ fn drawn<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh, at: (&View, &Drawi
 fn assert_images_agree<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,
-    (view, drawing): (&View, &Drawing),
+    (view, drawing): (&View, &DrawSettings),
     what: &str,
 ) -> usize {
     let found = drawn(device, mesh, (view, drawing));
@@ -183,7 +187,7 @@ fn images_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
         for (exponent, samples) in [(1.0, 1), (0.3, 2), (1e-4, 4), (0.6, 3)] {
             for count in [0, 2, 30, 200] {
                 let mesh = mesh(count, seed);
-                let drawing = Drawing {
+                let drawing = DrawSettings {
                     pass: Pass::Eval,
                     inverse_depth: true,
                     ..drawing(seed, window(exponent, samples))
@@ -198,7 +202,7 @@ fn images_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
 }
 
 /// A view whose photograph counts in the clear pixels, with inverse depths where they are drawn.
-fn shot_of(mesh: &TriangleMesh, view: &View, drawing: Drawing) -> Shot {
+fn shot_of(mesh: &TriangleMesh, view: &View, drawing: DrawSettings) -> Shot {
     let clear = clear_pixels(mesh, view, &drawing);
     let mask = Some(clear.iter().map(|&clear| if clear { 255 } else { 0 }).collect());
     let mut shot = noisy_shot(0, view, drawing);
@@ -262,7 +266,7 @@ fn steps_of_triangles_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 let mesh = mesh(count, seed);
                 let window = Window { strip_px, gradients, ..window(exponent, samples) };
                 let inverse_depth = seed % 2 == 0;
-                let drawing = Drawing { inverse_depth, ..drawing(seed, window) };
+                let drawing = DrawSettings { inverse_depth, ..drawing(seed, window) };
                 let what = format!("{count} triangles, {window:?}");
                 assert_steps_agree(device, &mesh, &[shot_of(&mesh, &view(), drawing)], &what);
             }
@@ -460,13 +464,13 @@ fn statistics_that_are_set_are_what_triangles_go_on_with<B: TrainDevice>(device:
 fn what_triangles_lack_is_refused<B: TrainDevice>(device: &mut B) {
     let mesh = mesh(4, 1);
     let model = upload(device, &mesh);
-    let drawing = Drawing { surface: true, ..drawing(1, window(1.0, 1)) };
+    let drawing = DrawSettings { surface: true, ..drawing(1, window(1.0, 1)) };
     let Err(refused) = device.draw(&model, &view(), &drawing) else { panic!("maps are drawn") };
     let is_named = matches!(refused, DeviceError::Unsupported { primitives: "triangles", .. });
     assert!(is_named, "{refused}");
     // A model without triangles is an empty one.
     let bare = device.upload(&mesh.vertices).unwrap();
-    let drawing = Drawing { surface: false, pass: Pass::Eval, ..drawing };
+    let drawing = DrawSettings { surface: false, pass: Pass::Eval, ..drawing };
     let image = drawn_either(device, &bare, (&view(), &drawing));
     assert!(image.rgb.as_chunks().0.iter().all(|rgb| *rgb == drawing.background));
 }
@@ -478,14 +482,14 @@ fn triangles_in_bands_have_the_image_and_the_step_of_the_view_at_once() {
     let device = &mut cuda::open();
     let view = resized(&view(), [203, 147]);
     let mesh = mesh(150, 5);
-    let drawn = |device: &mut Cuda, drawing: &Drawing, bands: BandPolicy| {
+    let drawn = |device: &mut Cuda, drawing: &DrawSettings, bands: BandPolicy| {
         device.set_bands(bands);
         let model = upload(device, &mesh);
         let frame = device.draw(&model, &view, drawing).unwrap();
         (device.image(&frame).unwrap(), frame.is_in_bands())
     };
     for samples in [1, 2, 4] {
-        let drawing = Drawing { inverse_depth: true, ..drawing(4, window(0.5, samples)) };
+        let drawing = DrawSettings { inverse_depth: true, ..drawing(4, window(0.5, samples)) };
         let (whole, in_bands) = drawn(device, &drawing, BandPolicy::Never);
         assert!(!in_bands);
         let shots = [shot_of(&mesh, &view, drawing)];

@@ -3,8 +3,8 @@
 use splat::backend::cpu::Model;
 
 use crate::common::patches::{
-    Pair, Told, beside, clear_discs, drawing, first_step, gradients_of, has_sure_medians,
-    photograph, told, wall,
+    Pair, PatchCounts, beside, clear_discs, count_patches, drawing, first_step, gradients_of,
+    has_sure_medians, photograph, wall,
 };
 use crate::prelude::*;
 
@@ -127,7 +127,7 @@ each_backend!(
 
 fn assert_steps_agree<B: TrainDevice>(
     device: &mut B,
-    (gaussians, pair, drawing): (&Gaussians, &Pair, &Drawing),
+    (gaussians, pair, drawing): (&Gaussians, &Pair, &DrawSettings),
     terms: &Terms,
     (share, what): (f64, &str),
 ) {
@@ -175,10 +175,10 @@ fn patches_beside_masks_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     };
     let drawing = drawing(9);
     let gaussians = clear_discs(&pair, &drawing, 9);
-    let all = told(&gaussians, &pair, &drawing).unwrap();
+    let all = count_patches(&gaussians, &pair, &drawing).unwrap();
     pair.photo = hide(&pair.photo, [20, 18]);
     pair.other_photo = hide(&pair.other_photo, [33, 0]);
-    let left = told(&gaussians, &pair, &drawing).unwrap();
+    let left = count_patches(&gaussians, &pair, &drawing).unwrap();
     assert!(left.compared + 20 < all.compared, "{left:?} of {all:?}");
     assert_steps_agree(device, (&gaussians, &pair, &drawing), &patches_alone(), (1.0, "masks"));
 }
@@ -211,7 +211,9 @@ fn single_precision_leaves_room_for_another_order_of_rounding() {
 fn most_patches_are_compared_and_none_by_a_hair() {
     let (pair, drawing) = (Pair::of_size([37, 29], [0, 1]).in_doubt(), drawing(7));
     let gaussians = clear_discs(&pair, &drawing, 7);
-    let Some(Told { compared, hidden, left_out }) = told(&gaussians, &pair, &drawing) else {
+    let Some(PatchCounts { compared, hidden, left_out }) =
+        count_patches(&gaussians, &pair, &drawing)
+    else {
         panic!("a decision is a near thing");
     };
     // 19 by 14 pixels are tried; about 16 by 11 have a patch.

@@ -23,8 +23,8 @@ each_backend!(
 /// Wider than a dilation of 0.3 px², so that opacities fall by much.
 const COMPENSATED: Footprint = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
 
-fn drawing(footprint: Footprint) -> Drawing {
-    Drawing { sh_degree: 0, footprint, ..COLOURS }
+fn drawing(footprint: Footprint) -> DrawSettings {
+    DrawSettings { sh_degree: 0, footprint, ..COLOURS }
 }
 
 fn gaussians_of(balls: &Balls) -> Gaussians {
@@ -48,7 +48,7 @@ fn balls(count: usize, seed: u64) -> Balls {
 
 /// Views from two places and of two sizes, with photographs of noise in which no pixel that counts is
 /// near a decision.
-fn shots(balls: &Balls, drawing: Drawing) -> Vec<Shot> {
+fn shots(balls: &Balls, drawing: DrawSettings) -> Vec<Shot> {
     let aside = moved(&resized(&straight(), [45, 23]), [0.2, -0.1, 0.3]);
     let gaussians = gaussians_of(balls);
     let numbered = |(index, view): (usize, &View)| {
@@ -66,8 +66,8 @@ fn add<P: Primitive, B: Render<P>>(
 ) -> f64 {
     let photo = Photo { image: &shot.photo, stay: Stay::Resident(shot.index) };
     let target = &device.upload_target(photo).unwrap();
-    let (settings, wants) = (&shot.settings.settings(), &shot.settings.wants());
-    let seen = Seen { view: &shot.view, settings, wants, target, terms: &shot.terms };
+    let (settings, request) = (&shot.settings.settings(), &shot.settings.train_request());
+    let seen = Seen { view: &shot.view, settings, request, target, terms: &shot.terms };
     add_view::<P, B>(device, model, &seen, gradients).unwrap().total
 }
 
@@ -85,10 +85,10 @@ fn image<P: Primitive, B: Render<P>>(
     device: &mut B,
     host: &P,
     view: &View,
-    drawing: &Drawing,
+    drawing: &DrawSettings,
 ) -> Vec<f32> {
     let model = device.upload(host).unwrap();
-    let frame = device.render(&model, view, &drawing.settings(), Look::IMAGE).unwrap();
+    let frame = device.render(&model, view, &drawing.settings(), RenderRequest::IMAGE).unwrap();
     device.image(&frame).unwrap().rgb
 }
 
@@ -183,7 +183,7 @@ fn several_views_move_balls_as_the_oracle_does<B: Render<Balls>>(device: &mut B)
     for filter in [Footprint::DILATED, COMPENSATED] {
         for statistics in [Statistics::Norms, Statistics::Both] {
             let balls = balls(40, 4);
-            let drawing = Drawing { statistics, ..drawing(filter) };
+            let drawing = DrawSettings { statistics, ..drawing(filter) };
             let shots = shots(&balls, drawing);
             let expected = first_step::<Balls, _>(&mut Cpu::<f64>::new(), &balls, &shots);
             let what = format!("{filter:?}, {statistics:?}");
@@ -264,12 +264,13 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
     let shots = shots(&host, drawing(Footprint::DILATED));
     let (view, settings) = (&shots[0].view, &shots[0].settings.settings());
     let mut model = device.upload(&host).unwrap();
-    assert_unsupported(device.render(&model, view, settings, Look::SURFACE), SURFACES);
-    let maps = Wants { inputs: Inputs { maps: true, ..Inputs::NONE }, ..Wants::default() };
+    assert_unsupported(device.render(&model, view, settings, RenderRequest::SURFACE), SURFACES);
+    let maps =
+        TrainRequest { inputs: Inputs { maps: true, ..Inputs::NONE }, ..TrainRequest::default() };
     assert_unsupported(device.render_train(&model, view, settings, &maps), SURFACES);
 
     let near = device.neighbours(&model, 3).unwrap();
-    let frame = device.render_train(&model, view, settings, &Wants::default()).unwrap();
+    let frame = device.render_train(&model, view, settings, &TrainRequest::default()).unwrap();
     let terms = Terms::photometric(0.2).with(Term::Entropy, 0.1);
     let image = &photo(view.camera.width, view.camera.height, None);
     let target = &device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();

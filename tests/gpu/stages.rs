@@ -27,17 +27,17 @@ each_backend!(
     metrics_are_of_the_clamped_image_under_the_mask,
 );
 
-const SETTINGS: Drawing = Drawing {
+const SETTINGS: DrawSettings = DrawSettings {
     pass: Pass::Observe,
     sh_degree: 3,
     background: [0.1, 0.2, 0.3],
     near: NEAR,
-    ..Drawing::DEFAULT
+    ..DrawSettings::DEFAULT
 };
 
 fn draw<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, view: &View) -> Rendered {
     let model = device.upload(gaussians).unwrap();
-    let settings = Drawing { pass: Pass::Picture, ..SETTINGS };
+    let settings = DrawSettings { pass: Pass::Picture, ..SETTINGS };
     let frame = device.show(&model, view, &settings).unwrap();
     device.image(&frame).unwrap()
 }
@@ -79,7 +79,7 @@ fn what_the_near_plane_cuts_off_takes_neither_colour_nor_gradient<B: TrainDevice
     let both = together(&[first, second.clone()]);
     // Between the camera and the first, between the two, behind both.
     for (near, left) in [(0.49, both.clone()), (0.51, second), (1.01, Gaussians::zeros(3, 0))] {
-        let settings = Drawing { near, ..SETTINGS };
+        let settings = DrawSettings { near, ..SETTINGS };
         let expected = draw(device, &left, &view).rgb;
         let mut model = device.upload(&both).unwrap();
         let frame = device.draw(&model, &view, &settings).unwrap();
@@ -143,7 +143,7 @@ fn metrics_are_of_the_clamped_image_under_the_mask<B: TrainDevice>(device: &mut 
     view.camera = view.camera.resized(16, 12);
     let model = device.upload(&Gaussians::zeros(3, 0)).unwrap();
     let mut measured = |render: f32, photo: u8, mask: Option<Vec<u8>>| {
-        let settings = Drawing { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
+        let settings = DrawSettings { pass: Pass::Eval, background: [render; 3], ..SETTINGS };
         let frame = device.show(&model, &view, &settings).unwrap();
         let rgb = vec![photo; 576];
         let photo = Image { mask, ..Image::clone(&image([16, 12], rgb)) };
@@ -300,7 +300,7 @@ fn reordered_rows_follow_their_keys_with_all_their_values<B: TrainDevice>(device
 }
 
 fn the_order_of_the_rows_does_not_show<B: TrainDevice>(device: &mut B) {
-    let settings = Drawing { pass: Pass::Picture, ..SETTINGS };
+    let settings = DrawSettings { pass: Pass::Picture, ..SETTINGS };
     let mut model = device.upload(&random_gaussians(200, 23)).unwrap();
     let mut pictures = Vec::new();
     for _ in 0..2 {

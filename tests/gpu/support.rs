@@ -13,13 +13,13 @@ pub(crate) fn image([width, height]: [u32; 2], rgb: Vec<u8>) -> Arc<Image> {
 }
 
 /// A view whose photograph is noise, compared by colours.
-pub(crate) fn noisy_shot(index: usize, view: &View, settings: Drawing) -> Shot {
+pub(crate) fn noisy_shot(index: usize, view: &View, settings: DrawSettings) -> Shot {
     let photo = photo(view.camera.width, view.camera.height, None);
     Shot { index, view: view.clone(), photo, settings, terms: Terms::photometric(0.2) }
 }
 
 /// A dozen Gaussians in a view of this size, whose photograph of noise has no borderline pixel.
-pub(crate) fn clear_shot(size: [u32; 2], seed: u64, drawing: Drawing) -> (Gaussians, Shot) {
+pub(crate) fn clear_shot(size: [u32; 2], seed: u64, drawing: DrawSettings) -> (Gaussians, Shot) {
     let view = resized(&view(), size);
     let gaussians = clear_gaussians(12, seed, &[(&view, drawing)]);
     let shot = shot(&gaussians, &view, drawing, (seed, Counted::All));
@@ -113,9 +113,9 @@ pub(crate) fn shown<B: TrainDevice>(
     device: &mut B,
     model: &B::Model,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) -> Vec<f32> {
-    let frame = device.show(model, view, &Drawing { pass: Pass::Eval, ..*settings }).unwrap();
+    let frame = device.show(model, view, &DrawSettings { pass: Pass::Eval, ..*settings }).unwrap();
     device.image(&frame).unwrap().rgb
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn shown_of<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
     shown(device, &model, view, settings)
@@ -218,7 +218,7 @@ pub(crate) fn wide(values: &[f32]) -> Vec<f64> {
 /// Adds a map of noise beside the photograph, in every value so far from what is drawn that no precision takes the
 /// error's sign for another.
 pub(crate) fn with_depth_noise(shot: Shot, gaussians: &Gaussians, seed: u64) -> Shot {
-    let settings = Drawing { inverse_depth: true, ..shot.settings };
+    let settings = DrawSettings { inverse_depth: true, ..shot.settings };
     let oracle = &mut Cpu::<f64>::new();
     let model = oracle.upload(gaussians).unwrap();
     let frame = oracle.show(&model, &shot.view, &settings).unwrap();

@@ -412,15 +412,15 @@ fn train(flag: &str, file: &Path) -> Ended {
 #[case::to_start_from("--init", "--init")]
 #[case::to_resume("--start-checkpoint", "--init")]
 fn pytorch_files_are_named_with_the_ply_to_use(#[case] flag: &str, #[case] instead: &str) {
-    let said = "is a PyTorch checkpoint, which this program does not read";
+    let expected = "is a PyTorch checkpoint, which this program does not read";
     let use_ply = |iteration| format!("use {instead} {}", text(&FILES.ply(iteration)));
     let folder = FILES.model();
-    train(flag, &folder.join("chkpnt2.pth")).refused(3, &[said, "chkpnt2.pth", &use_ply(2)]);
+    train(flag, &folder.join("chkpnt2.pth")).refused(3, &[expected, "chkpnt2.pth", &use_ply(2)]);
     // For an iteration without a PLY, the last PLY is suggested.
-    train(flag, &folder.join("chkpnt9.pth")).refused(3, &[said, &use_ply(4)]);
+    train(flag, &folder.join("chkpnt9.pth")).refused(3, &[expected, &use_ply(4)]);
     for name in ["15000.pt", "renamed.bin"] {
         let generic = format!("use {instead} MODEL/point_cloud/iteration_N/point_cloud.ply");
-        train(flag, &FILES.path(name)).refused(3, &[said, name, &generic]);
+        train(flag, &FILES.path(name)).refused(3, &[expected, name, &generic]);
     }
 }
 

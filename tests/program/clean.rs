@@ -57,11 +57,12 @@ fn a_cleaned_model_is_a_model_that_is_no_worse() {
     let sum: u64 = rules.iter().map(|rule| rule["removed"].as_u64().unwrap()).sum();
     assert_eq!(sum, (all.len() - left.len()) as u64);
     // It says what `splat eval` measures, of which both draw in single precision.
-    let (said, found) = (report["psnr_before"].as_f64().unwrap(), psnr(&place, "model", "train"));
-    assert!((said - found).abs() < 1e-3, "{said} {found}");
-    let (said, found) =
+    let (reported, found) =
+        (report["psnr_before"].as_f64().unwrap(), psnr(&place, "model", "train"));
+    assert!((reported - found).abs() < 1e-3, "{reported} {found}");
+    let (reported, found) =
         (report["psnr_after"].as_f64().unwrap(), psnr(&place, "model/clean", "train"));
-    assert!((said - found).abs() < 1e-3, "{said} {found}");
+    assert!((reported - found).abs() < 1e-3, "{reported} {found}");
     assert!(found >= report["psnr_before"].as_f64().unwrap() - 0.05, "{report}");
     // The views that were held out still are.
     psnr(&place, "model/clean", "test");
@@ -189,7 +190,7 @@ fn shown(dataset: &Dataset, all: &Gaussians, planted: usize) -> Vec<bool> {
     let model = device.upload(all).unwrap();
     let first = all.len() - planted;
     let absent: Vec<bool> = (0..all.len()).map(|row| row >= first).collect();
-    let mut sums = device.no_worths(&model, &absent).unwrap();
+    let mut sums = device.no_contributions(&model, &absent).unwrap();
     let residency = Residency::OnDemand { cache: splat::memory::Bytes(1 << 26) };
     let images = ImageLoader::new(dataset.sources.clone(), residency);
     let near = Views::new(dataset, &images).near();
@@ -197,10 +198,12 @@ fn shown(dataset: &Dataset, all: &Gaussians, planted: usize) -> Vec<bool> {
     for &index in &dataset.train {
         let image = images.fetch(index).unwrap();
         let target = device.upload_target(Photo { image: &image, stay: Stay::Transient }).unwrap();
-        device.add_worths(&model, &dataset.views[index], &settings, &target, &mut sums).unwrap();
+        device
+            .add_contributions(&model, &dataset.views[index], &settings, &target, &mut sums)
+            .unwrap();
     }
-    let worths = device.read_worths(&sums).unwrap();
-    worths[first..].iter().map(|worth| worth.weight_max > 0.05).collect()
+    let contributions = device.read_contributions(&sums).unwrap();
+    contributions[first..].iter().map(|contribution| contribution.weight_max > 0.05).collect()
 }
 
 #[rstest]
@@ -262,8 +265,8 @@ fn a_complete_run_is_cleaned_once_and_one_that_goes_on_again() {
     assert!(place.ply_of("model/clean", 160).exists());
     assert!(place.ply_bytes("model/clean/previous_1", 150) == first);
     // What is said is JSON where progress is.
-    let told = resumed(&["--iterations=165", "--progress=json"]).done();
-    let lines = told.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let output = resumed(&["--iterations=165", "--progress=json"]).done();
+    let lines = output.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let messages: Vec<String> = lines.map(|line| line["message"].to_string()).collect();
     assert!(messages.iter().any(|message| message.contains("PSNR of 7 training views")));
 }
@@ -293,8 +296,8 @@ fn a_held_out_view_that_its_mask_hides_is_left_out_of_the_means() {
     place.trained_into("whole", 6, &every_other);
     // Held out are views 0, 2, 4 and 6; a training view that is hidden ends nothing.
     hide(&place, [2, 3]);
-    let said = ["view_002.png: its mask hides every pixel", "left out of the means"];
-    place.trained(6, &every_other).says(&said);
+    let expected = ["view_002.png: its mask hides every pixel", "left out of the means"];
+    place.trained(6, &every_other).says(&expected);
     let means = place.psnr("model", 6);
     let per_view = place.json("model/per_view.json");
     let views = per_view["ours_6"]["PSNR"].as_object().unwrap();
@@ -304,7 +307,7 @@ fn a_held_out_view_that_its_mask_hides_is_left_out_of_the_means() {
     let psnr: Vec<f64> = views.values().map(|psnr| psnr.as_f64().unwrap()).collect();
     assert!((psnr.iter().sum::<f64>() / 3.0 - means).abs() < 1e-9 && means < 50.0, "{psnr:?}");
 
-    let report = place.run("eval", &["--json"]).done().says(&said).json();
+    let report = place.run("eval", &["--json"]).done().says(&expected).json();
     assert_eq!(report["views"].as_array().unwrap().len(), 3, "{report}");
     assert!((report["mean"]["psnr"].as_f64().unwrap() - means).abs() < 1e-3, "{report}");
     place.run("render", &["--skip-train"]).done();

@@ -44,11 +44,11 @@ fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) 
 #[case("train --strategy budgt", "'budget'")]
 #[case("train --config c.toml", "do you mean [optimize]?")]
 #[case("train --config d.toml", "expected a whole number of 0 or more")]
-fn a_misspelt_line_is_told_what_is_meant(#[case] line: &str, #[case] said: &str) {
+fn a_misspelt_line_is_told_what_is_meant(#[case] line: &str, #[case] expected: &str) {
     let place = TestFolder::empty();
     fs::write(place.path("c.toml"), "[optimise]\niterations = 3\n").unwrap();
     fs::write(place.path("d.toml"), "[optimize]\niterations = \"a\"\n").unwrap();
-    place.splat(line, &[]).refused(2, &[said]);
+    place.splat(line, &[]).refused(2, &[expected]);
 }
 
 #[test]
@@ -140,9 +140,9 @@ fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
 #[case("--ray_jitter --resample_gt_image --load_allres --sample_more_highres", &["--resample-gt-image is ignored",
     "--ray-jitter is ignored: pixels are drawn and compared at their centres", "--sample-more-highres is ignored",
     "--load-allres is ignored: photographs are trained at the one size of --resolution"])]
-fn options_without_effect_are_named(#[case] line: &str, #[case] said: &[&str]) {
+fn options_without_effect_are_named(#[case] line: &str, #[case] expected: &[&str]) {
     let flags: Vec<&str> = line.split(' ').collect();
-    TestFolder::with_scene().trained(1, &flags).says(said);
+    TestFolder::with_scene().trained(1, &flags).says(expected);
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn hyphens_and_underscores_are_the_same() {
 fn harmless_flags_of_the_reference_trainer_get_one_notice_each() {
     let place = TestFolder::with_scene();
     let flags = words::<6>("--convert_SHs_python --debug --ip 127.0.0.1 --port 6009");
-    let said = place.trained(2, &flags).stderr;
-    assert_eq!(said.lines().filter(|line| line.contains("is ignored")).count(), 4, "{said}");
+    let output = place.trained(2, &flags).stderr;
+    assert_eq!(output.lines().filter(|line| line.contains("is ignored")).count(), 4, "{output}");
 }
 
 #[test]
@@ -470,10 +470,10 @@ fn the_demonstration_trains_says_what_is_next_and_is_found_from_every_folder() {
     };
     let ended = run("", &["train", "--demo", "--iterations=5", "-m", DEMO_MODEL]);
     assert!(cfg!(kernels) || !ended.stderr.contains("CUDA"), "nothing to warn of: {ended:#?}");
-    let said = ended.stdout;
+    let output = ended.stdout;
     // Commands that it suggests can be pasted.
     let quoted = format!("-m '{}'", DEMO_MODEL.replace('\'', r"'\''"));
-    said.assert_holds(&[
+    output.assert_holds(&[
         "scene",
         "iteration_5/point_cloud.ply",
         "results.json",
@@ -593,8 +593,8 @@ mod on_a_machine_with_a_gpu {
         let model = place.path("demo");
         let demo = ["train", "--demo", "--iterations", "3", "-m", text(&model)];
         let Some(ended) = on_gpu_machine(&place, &demo) else { return };
-        let said = ["warning", "has no CUDA kernels", "nvcc", "NVCC or CUDA_HOME"];
-        ended.done().says(&said);
+        let expected = ["warning", "has no CUDA kernels", "nvcc", "NVCC or CUDA_HOME"];
+        ended.done().says(&expected);
         // What comes next works there, too.
         let render = ["render", "--skip-train", "-m", text(&model)];
         on_gpu_machine(&place, &render).unwrap().done();

@@ -91,7 +91,7 @@ fn triangles_become_opaque_in_the_time_that_there_is() {
 fn passes_over_views_set_the_length_of_a_run_and_of_a_resumed_one(
     #[case] iterations: u32,
     #[case] passes: &str,
-    #[case] said: &str,
+    #[case] expected: &str,
 ) {
     let place = TestFolder::with_scene();
     let middle = format!("--checkpoint-iterations={}", iterations / 2 - 1);
@@ -106,7 +106,7 @@ fn passes_over_views_set_the_length_of_a_run_and_of_a_resumed_one(
     let [(_, images, message), (_, second, _)] =
         ["model", "second"].map(|model| ended(&place, model));
     assert_eq!((images, second), (20 * training_views(&place), images));
-    message.assert_holds(&[said]);
+    message.assert_holds(&[expected]);
     place.assert_same(["model", "second"], iterations);
     let is_longer = passes.starts_with("--min");
     assert_eq!(images > u64::from(iterations), is_longer, "the scene has other views");

@@ -242,14 +242,14 @@ fn what_cannot_be_exported_is_named(
 #[test]
 fn options_of_another_format_are_said_to_change_nothing() {
     let place = trained();
-    let said = ["--spz-version has no effect", "--sog-seed has no effect"];
+    let expected = ["--spz-version has no effect", "--sog-seed has no effect"];
     let line = "export -m model -o a.ply --spz-version=4 --sog-seed=1";
-    place.splat(line, &[]).done().says(&said);
+    place.splat(line, &[]).done().says(&expected);
     let line = "export -m model -o b.ply --device=cpu --refit";
     place.splat(line, &[]).refused(2, &["--refit is for SOG"]);
-    let said = ["--source-path has no effect without --refit", "--lod-levels has no effect"];
+    let expected = ["--source-path has no effect without --refit", "--lod-levels has no effect"];
     let line = "export -m model -o a.sog -s elsewhere --lod-levels=2";
-    place.splat(line, &[]).done().says(&said);
+    place.splat(line, &[]).done().says(&expected);
     export(&place, &["-m", "model", "-o", "a.spz", "--spz-version=4"]).done();
     assert!(fs::read(place.path("a.spz")).unwrap().starts_with(b"NGSP"));
 }
@@ -322,13 +322,13 @@ fn an_spz_has_the_axes_of_the_format_and_all_others_come_back() {
 fn plys_of_other_programs_are_read(
     #[case] columns: &[&str],
     #[case] row: &str,
-    #[case] said: &str,
+    #[case] expected: &str,
 ) {
     let place = TestFolder::empty();
     text_ply(&place.path("in.ply"), columns, &[row]);
     let ended = export(&place, &["in.ply", "-o", "a.spz"]).done();
     let words = format!("{}{}", ended.stdout, ended.stderr);
-    assert!(words.contains(said), "{words}");
+    assert!(words.contains(expected), "{words}");
     // e^(1/32) - 1.
     let percent = words.split_once("scale ").unwrap().1.split(' ').next().unwrap();
     assert!(percent.parse::<f64>().unwrap() < 3.2, "{words}");
@@ -340,11 +340,11 @@ fn plys_of_other_programs_are_read(
 fn plys_that_are_no_gaussians_say_why(
     #[case] columns: &[&str],
     #[case] row: &str,
-    #[case] said: &str,
+    #[case] expected: &str,
 ) {
     let place = TestFolder::empty();
     text_ply(&place.path("in.ply"), columns, &[row]);
-    export(&place, &["in.ply", "-o", "a.spz"]).refused(3, &["in.ply", said]);
+    export(&place, &["in.ply", "-o", "a.spz"]).refused(3, &["in.ply", expected]);
 }
 
 #[test]

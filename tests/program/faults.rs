@@ -52,24 +52,24 @@ struct Faults {
 struct Ran {
     code: Option<i32>,
     /// stdout and stderr.
-    said: String,
+    output: String,
     folder: PathBuf,
 }
 
 impl Ran {
     fn of(ended: Ended, folder: PathBuf) -> Self {
-        Self { code: ended.code, said: ended.stdout + &ended.stderr, folder }
+        Self { code: ended.code, output: ended.stdout + &ended.stderr, folder }
     }
 
     fn done(&self) -> &Self {
-        assert_eq!(self.code, Some(0), "{}", self.said);
-        assert!(!self.said.contains("panicked"), "{}", self.said);
+        assert_eq!(self.code, Some(0), "{}", self.output);
+        assert!(!self.output.contains("panicked"), "{}", self.output);
         self
     }
 
     fn says(&self, parts: &[&str]) -> &Self {
         for part in parts {
-            assert!(self.said.contains(part), "`{part}` is not said: {}", self.said);
+            assert!(self.output.contains(part), "`{part}` is not said: {}", self.output);
         }
         self
     }
@@ -84,15 +84,15 @@ impl Ran {
     fn reaches(&self, expected: f64, within: f64) -> &Self {
         let found = self.psnr();
         println!("    {found:.3} dB, expected {expected:.3}");
-        assert!((found - expected).abs() <= within, "{found} dB, not {expected}: {}", self.said);
+        assert!((found - expected).abs() <= within, "{found} dB, not {expected}: {}", self.output);
         self
     }
 
     /// The largest difference that a script prints.
     fn difference(&self) -> f64 {
         let words = "max difference of positions ";
-        let at = self.done().said.find(words).map(|at| at + words.len());
-        self.said[at.unwrap()..].lines().next().unwrap().parse().unwrap()
+        let at = self.done().output.find(words).map(|at| at + words.len());
+        self.output[at.unwrap()..].lines().next().unwrap().parse().unwrap()
     }
 }
 
@@ -271,9 +271,9 @@ const TABLE: [(&str, Check); 17] = [
     }),
     ("scale-neg-inf", |all, name| {
         let ran = all.run(name);
-        let percent = ran.done().said.split("scale ").nth(1).and_then(|it| it.split(' ').next());
+        let percent = ran.done().output.split("scale ").nth(1).and_then(|it| it.split(' ').next());
         let percent: f64 = percent.unwrap().parse().unwrap();
-        assert!(percent < 10.0, "{}", ran.said);
+        assert!(percent < 10.0, "{}", ran.output);
         ran.says(&["beyond the range"]);
     }),
     ("spz-init-axes", |all, name| {
@@ -423,7 +423,7 @@ fn a_second_training_is_refused_and_readers_are_not() {
     let stop_at = ["--checkpoint-iterations=20", "--test-iterations=15"];
     let first =
         started_until(training(&place, &[&flags[..], &stop_at].concat()), &place.checkpoint(20));
-    let said = place.ply_bytes("model", 10);
+    let expected = place.ply_bytes("model", 10);
     let process = format!("process {} on ", first.id());
     for resume in [&[][..], &["--resume", "auto"]] {
         let second = end(place.train().args(["--iterations=5"]).args(resume));
@@ -435,7 +435,7 @@ fn a_second_training_is_refused_and_readers_are_not() {
     place.splat("profile MODEL", &[]).done();
     send("TERM", &first);
     Ended::from(first.wait_with_output().unwrap()).refused(130, &["--resume"]);
-    assert!(place.ply_bytes("model", 10) == said);
+    assert!(place.ply_bytes("model", 10) == expected);
     assert!(!place.model().join("previous_1").exists());
     assert!(!work_folder(&place.model()).exists(), "a run that ended leaves nothing hidden");
     // The folder is free again.

@@ -325,27 +325,28 @@ fn command(args: &[&str]) -> Command {
 #[test]
 fn results_that_do_not_reach_stdout_end_with_1() {
     let place = with_model(2, &["--eval"]);
-    let said = ["results cannot be written to the standard output", "No space left"];
+    let expected = ["results cannot be written to the standard output", "No space left"];
     let model = place.model();
     fs::remove_file(model.join("results.json")).unwrap();
     on_full_stdout(command(&["eval", "--json", "--device=cpu", "-m"]).arg(&model))
-        .refused(1, &said);
+        .refused(1, &expected);
     assert!(model.join("results.json").is_file(), "what was measured is kept all the same");
-    on_full_stdout(command(&["eval", "--device=cpu", "-m"]).arg(&model)).refused(1, &said);
-    on_full_stdout(command(&["render", "--device=cpu", "-m"]).arg(&model)).refused(1, &said);
+    on_full_stdout(command(&["eval", "--device=cpu", "-m"]).arg(&model)).refused(1, &expected);
+    on_full_stdout(command(&["render", "--device=cpu", "-m"]).arg(&model)).refused(1, &expected);
     for split in ["train", "test"] {
         assert!(model.join(split).join("ours_2/renders/00000.png").is_file(), "{split}");
     }
     for json in [&["plan", "-s"][..], &["plan", "--json", "-s"]] {
-        on_full_stdout(command(json).arg(place.scene())).refused(1, &said);
+        on_full_stdout(command(json).arg(place.scene())).refused(1, &expected);
     }
     on_full_stdout(command(&["synth", "--views=1", "-o"]).arg(place.path("other")))
-        .refused(1, &said);
-    on_full_stdout(&mut command(&["doctor"])).refused(1, &said);
-    on_full_stdout(command(&["profile"]).arg(&model)).refused(1, &said);
-    on_full_stdout(command(&["compare"]).arg(&model)).refused(1, &said);
-    for asked in [&["--version"][..], &["--help"], &["help", "train"], &["completions", "man"]] {
-        on_full_stdout(&mut command(asked)).refused(1, &said);
+        .refused(1, &expected);
+    on_full_stdout(&mut command(&["doctor"])).refused(1, &expected);
+    on_full_stdout(command(&["profile"]).arg(&model)).refused(1, &expected);
+    on_full_stdout(command(&["compare"]).arg(&model)).refused(1, &expected);
+    for requested in [&["--version"][..], &["--help"], &["help", "train"], &["completions", "man"]]
+    {
+        on_full_stdout(&mut command(requested)).refused(1, &expected);
     }
 }
 
@@ -366,8 +367,8 @@ fn a_folder_that_takes_no_tables_is_said_before_anything_is_measured() {
         .refused(1, &[text(&place.model()), "permissions"])
         .omits(&["results.json"]);
     // A table in the way shows only later; what was measured is printed all the same.
-    let said = ["warning", "the tables are left as they were", "metrics.csv"];
-    let report = eval_on_a_full_disk(&place, &["--json"]).done().says(&said).json();
+    let expected = ["warning", "the tables are left as they were", "metrics.csv"];
+    let report = eval_on_a_full_disk(&place, &["--json"]).done().says(&expected).json();
     assert!(report["mean"]["psnr"].is_number(), "{report}");
     assert!(files_below(&place.model()) == before);
 }

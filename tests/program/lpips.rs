@@ -108,23 +108,23 @@ fn weights_that_do_not_serve_are_refused_with_file_tensor_and_remedy() {
         given.retain(|tensor| tensor.name != name);
         refused(&path, &given).assert_holds(&[&[text(&path)], parts].concat());
     };
-    let refused_with = |name: &str, change: &dyn Fn(&mut Tensor), said: &str| {
+    let refused_with = |name: &str, change: &dyn Fn(&mut Tensor), expected: &str| {
         let mut given = tensors(LpipsNet::Alex);
         change(given.iter_mut().find(|tensor| tensor.name == name).unwrap());
-        refused(&path, &given).assert_holds(&[text(&path), said]);
+        refused(&path, &given).assert_holds(&[text(&path), expected]);
     };
     let parts = ["`lin3.model.1.weight` is missing", "splat help measuring", "as alex requires"];
     refused_without("lin3.model.1.weight", &parts);
-    let said = "no tensor `net.slice1.0.weight` or `features.0.weight`";
-    refused_without("net.slice1.0.weight", &[said, "splat help measuring"]);
-    let said = "`net.slice2.3.bias` is F32 [192, 1] instead of F32 [192]";
-    refused_with("net.slice2.3.bias", &|it: &mut Tensor| it.shape = vec![192, 1], said);
+    let expected = "no tensor `net.slice1.0.weight` or `features.0.weight`";
+    refused_without("net.slice1.0.weight", &[expected, "splat help measuring"]);
+    let expected = "`net.slice2.3.bias` is F32 [192, 1] instead of F32 [192]";
+    refused_with("net.slice2.3.bias", &|it: &mut Tensor| it.shape = vec![192, 1], expected);
     let halve = |it: &mut Tensor| (it.dtype, it.shape) = (Dtype::F16, vec![512]);
-    let said = "`net.slice4.8.bias` is F16 [512] instead of F32 [256]";
-    refused_with("net.slice4.8.bias", &halve, said);
+    let expected = "`net.slice4.8.bias` is F16 [512] instead of F32 [256]";
+    refused_with("net.slice4.8.bias", &halve, expected);
     let spoil = |it: &mut Tensor| it.bytes[40..44].copy_from_slice(&f32::NAN.to_le_bytes());
-    let said = "`net.slice5.10.weight` is not finite at element 10";
-    refused_with("net.slice5.10.weight", &spoil, said);
+    let expected = "`net.slice5.10.weight` is not finite at element 10";
+    refused_with("net.slice5.10.weight", &spoil, expected);
     let turn = |it: &mut Tensor| it.shape = vec![64, 11, 3, 11];
     refused_with("net.slice1.0.weight", &turn, "neither VGG16's nor AlexNet's");
 

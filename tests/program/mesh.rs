@@ -109,9 +109,9 @@ fn depths_of_a_ball_are_fused_to_the_ball() {
 fn a_ball_becomes_a_watertight_ball_that_looks_outwards(
     #[case] method: &str,
     #[case] flags: &[&str],
-    #[case] said: &str,
+    #[case] expected: &str,
 ) {
-    meshed(&BALL, flags).done().says(&[said, "watertight"]);
+    meshed(&BALL, flags).done().says(&[expected, "watertight"]);
     let path = file(&BALL, &format!("{method}.ply"));
     let mesh = read_mesh(&path).unwrap();
     let distance = mean_distance(&mesh);
@@ -149,8 +149,8 @@ fn an_open_surface_of_tetrahedra_has_no_long_edges() {
 fn a_mesh_has_at_most_the_triangles_that_are_asked_for() {
     let place = place_of(&ball());
     let flags = ["--mesh-resolution=64", "--decimation-target=1000", "--formats=ply", "--open"];
-    let said = ["decimated from", "--open has no effect with --method tsdf"];
-    meshed(&place, &flags).done().says(&said);
+    let expected = ["decimated from", "--open has no effect with --method tsdf"];
+    meshed(&place, &flags).done().says(&expected);
     let mesh = read_mesh(&file(&place, "tsdf.ply")).unwrap();
     assert!((500..=1000).contains(&mesh.faces.len()), "{}", mesh.faces.len());
     // Of a thousand triangles each stands off by a two-hundredth of the radius.
@@ -164,16 +164,16 @@ fn the_border_is_taken_off_where_there_are_few_gaussians() {
     let half = ["--mesh-resolution=40", "--bbox-min=-1.2,-1.2,-1.2", "--bbox-max=1.2,1.2,0"];
     let faces = |flags: &[&str]| {
         let flags = [&half[..], &["--formats=ply"], flags].concat();
-        let said = meshed(&place, &flags).done().stderr;
-        (read_mesh(&file(&place, "tsdf.ply")).unwrap().faces.len(), said)
+        let output = meshed(&place, &flags).done().stderr;
+        (read_mesh(&file(&place, "tsdf.ply")).unwrap().faces.len(), output)
     };
-    let (all, said) = faces(&[]);
-    assert!(said.contains("open: "), "{said}");
+    let (all, output) = faces(&[]);
+    assert!(output.contains("open: "), "{output}");
     let (most, _) = faces(&["--postprocess-mesh"]);
     let threshold = "--postprocess-density-threshold=2";
-    let (few, said) = faces(&["--postprocess-mesh", threshold]);
+    let (few, output) = faces(&["--postprocess-mesh", threshold]);
     let (one_ring, _) = faces(&["--postprocess-mesh", threshold, "--postprocess-iterations=1"]);
-    assert!(said.contains("taken off the border"), "{said}");
+    assert!(output.contains("taken off the border"), "{output}");
     assert!(few < one_ring && one_ring < most && most <= all, "{few} {one_ring} {most} {all}");
     assert!(few > all / 2, "{few} of {all}");
     let threshold = "--postprocess-density-threshold=1e9";
@@ -187,12 +187,12 @@ fn options_that_others_replace_are_named() {
     let nothing = ["--bbox-min=5,5,5", "--bbox-max=6,6,6", "--center-bbox=false"];
     let voxels = ["--voxel=0.1", "--mesh-resolution=64"];
     let texture = ["--texture=gaussians", "--square-size=20"];
-    let said = [
+    let expected = [
         "--mesh-resolution has no effect with --voxel",
         "--center-bbox has no effect with --bbox-min and --bbox-max",
         "--square-size has no effect without --atlas squares",
     ];
-    meshed(&BALL, &[&nothing[..], &voxels, &texture].concat()).refused(3, &said);
+    meshed(&BALL, &[&nothing[..], &voxels, &texture].concat()).refused(3, &expected);
 }
 
 #[test]

@@ -253,9 +253,9 @@ fn weights_are_found_where_they_usually_are() {
     doctor(&[]).assert_holds(&["LPIPS      no weights. Name a file"]);
     // A file that is broken is there all the same.
     cut(&own, 1000);
-    let said = doctor(in_own);
-    said.assert_holds(&["weights that cannot be used: ", text(&own)]);
-    assert!(!said.contains("no weights. "), "{said}");
+    let output = doctor(in_own);
+    output.assert_holds(&["weights that cannot be used: ", text(&own)]);
+    assert!(!output.contains("no weights. "), "{output}");
 }
 
 #[test]

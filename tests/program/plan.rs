@@ -12,9 +12,9 @@ use splat::export::{read_ply, write_ply};
 use splat::layout::{GAUSSIANS, Records, TRIANGLES};
 use splat::math::{Divisor, Real};
 use splat::memory::plan::{
-    BoundSizes, CONTEXT, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse,
-    PlannedColorTables, PlannedMeshing, PlannedPhotographs, PlannedRefinement, PlannedRun,
-    RoundShape, Storage, SurfaceDrawing, ViewGrowth,
+    BoundSizes, CONTEXT, DensifyShape, Granule, Maps, ModelSize, OptionalColumns, PlannedCoarse,
+    PlannedColorTables, PlannedMeshing, PlannedPhotographs, PlannedRefinement, PlannedRun, Storage,
+    SurfaceDrawing, ViewGrowth,
 };
 use splat::model::Gaussians;
 use splat::synth::SynthOptions;
@@ -47,7 +47,7 @@ fn the_preset_fast_is_planned_for_the_number_that_it_grows_to() {
         assert_eq!((number(&fast["count"]), &fast["from"]), (345, from));
     }
     assert_eq!(number(&gaussians(&["--preset=fast", "--max-points=7000"])["count"]), 7000);
-    // Of which there are none, where no round comes.
+    // Of which there are none, where no densification step comes.
     let none = gaussians(&["--strategy=budget", "--iterations=100"]);
     assert_eq!(number(&none["count"]), 200);
 }
@@ -206,7 +206,7 @@ fn a_plan_that_does_not_fit_prints_remedies_and_exits_with_code_4() {
     assert_eq!(report["fits"], false);
     assert_eq!(report["training_ends_with"], report["largest"][0]["full"]);
     let kept = with(&["--give-up", "slack"]);
-    assert_eq!(kept["training_ends_with"], Value::Null, "births are not given up");
+    assert_eq!(kept["training_ends_with"], Value::Null, "new Gaussians are not given up");
     let both = with(&["--give-up", "compact", "births"]);
     assert_eq!(both["training_ends_with"], report["largest"][0]["compact"]);
     let remedies = report["remedies"].as_array().unwrap();
@@ -353,8 +353,8 @@ fn what_views_see_is_counted_on_a_model(#[case] flags: &[&str], #[case] footprin
     }
     let twice = (2 * gaussians.len()).to_string();
     let model = place.model();
-    let asked = ["--model", text(&model), "--gaussians", &twice];
-    let report = place.plan(&[&asked[..], flags].concat());
+    let requested = ["--model", text(&model), "--gaussians", &twice];
+    let report = place.plan(&[&requested[..], flags].concat());
     assert!(number(&report["view"]["visible"]).abs_diff(2 * visible) <= 1, "{report}");
 }
 
@@ -441,10 +441,10 @@ fn every_buffer_of_the_layout_is_planned() {
         inputs: Inputs { inverse_depths: true, maps: true, ..Inputs::NONE },
         photographs: PlannedPhotographs { trained: vec![1 << 20], held_out: vec![1 << 20] },
         colors: Some(PlannedColorTables { views: 9, width: 12 }),
-        births: None,
+        new_gaussians: None,
         coarse: Some(PlannedCoarse { neighbours: 16, shortens: true, maps: Maps::Sampled }),
         batch_views: 1,
-        rounds: RoundShape::Grow,
+        densify_shape: DensifyShape::Grow,
         target: Some(500_000),
         bands: true,
         resolution: false,
@@ -457,7 +457,7 @@ fn every_buffer_of_the_layout_is_planned() {
         Inputs { inverse_depths: true, inverse_squares: true, maps: true, ..Inputs::NONE };
     let (records, coarse) = (Records::Surfels, None);
     let surfels = PlannedRun { records, inputs: squares, coarse, ..run.clone() };
-    let moving = PlannedRun { rounds: RoundShape::Relocate, ..run.clone() };
+    let moving = PlannedRun { densify_shape: DensifyShape::Relocate, ..run.clone() };
     let PlannedRun { model, seen, ref photographs, context, granule, .. } = run;
     let refinement = PlannedRefinement {
         model,
@@ -544,7 +544,7 @@ fn training_views_get_smaller_in_a_plan_where_that_is_named() {
     assert_eq!((&plain["training_scale"], &smaller["training_scale"]), (&1.0.into(), &1.0.into()));
     let [all, least] = [&plain, &smaller].map(|report| number(&report["least"]));
     assert!(least < all, "{least} {all}");
-    // Where births may be refused, the model does not grow to what needs it.
+    // Where new Gaussians may be refused, the model does not grow to what needs it.
     assert_eq!(number(&with("slack,births,resolution", &[])["least"]), all);
     let limit = format!("{}KiB", (least + all) / 2048 * 100 / 97);
     let between = with("slack,resolution", &["--vram-limit", &limit]);
@@ -552,8 +552,8 @@ fn training_views_get_smaller_in_a_plan_where_that_is_named() {
     let scale = between["training_scale"].as_f64().unwrap();
     assert!((0.5..0.95).contains(&scale), "{scale}");
     let line = [&flags[..], &["slack,resolution", "--vram-limit", &limit]].concat();
-    let said = format!("training views are drawn at {scale:.2} of their size");
-    plan(&place, &line).done().prints(&[&said]);
+    let expected = format!("training views are drawn at {scale:.2} of their size");
+    plan(&place, &line).done().prints(&[&expected]);
 }
 
 // `--offload`: what is planned of it on both sides of the bus, and what it does where there is no bus.
@@ -635,16 +635,16 @@ fn what_does_not_fit_a_card_is_told_that_the_host_may_have_colours() {
     plan(&place, &flags).ends(4).says(&["It would fit with --offload sh and 343 MiB of RAM"]);
     plan(&place, &[&flags[..], &["--offload=sh"]].concat()).done();
     // With the fallback named, training takes it by itself.
-    let rungs = ["--give-up=offload,births", "--json"];
-    let report = plan(&place, &[&flags[..], &rungs].concat()).json();
+    let fallbacks = ["--give-up=offload,births", "--json"];
+    let report = plan(&place, &[&flags[..], &fallbacks].concat()).json();
     assert!(report["training_ends_with"].as_u64() > Some(1_800_000), "{report}");
 }
 
 #[test]
 fn the_processor_has_nowhere_to_put_colours_and_trains_as_without() {
     let place = TestFolder::with_scene();
-    let said = place.trained_into("with", 20, &["--offload=sh", "--eval"]);
-    said.says(&["without effect on the CPU: --offload"]);
+    let output = place.trained_into("with", 20, &["--offload=sh", "--eval"]);
+    output.says(&["without effect on the CPU: --offload"]);
     place.trained_into("without", 20, &["--eval"]);
     place.assert_same(["with", "without"], 20);
     place.read("with/config.toml").assert_holds(&["offload = \"sh\""]);

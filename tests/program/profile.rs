@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use splat::backend::nvidia::{GpuSample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
-use splat::memory::{Bytes, Rung, RungChange};
+use splat::memory::{Bytes, Fallback, FallbackChange};
 use splat::telemetry::JsonLines;
 use splat::train::event::{
     Buffers, Event, GpuReport, MemoryReport, Phase, PhasePeak, PhasePeaks, RunTimes, Sink, Step,
@@ -134,8 +134,9 @@ fn log(folder: &Path, from: u32, to: u32, profiled: bool) {
         send(&buffers(to, Phase::Evaluation, 9));
     }
     if to == 300 {
-        let change = RungChange { rung: Rung::Photographs, given_up: true, bytes: mib(312) };
-        send(&Event::Rung { iteration: 250, change, held: mib(1536), budget: mib(2048) });
+        let change =
+            FallbackChange { fallback: Fallback::Photographs, given_up: true, bytes: mib(312) };
+        send(&Event::Fallback { iteration: 250, change, held: mib(1536), budget: mib(2048) });
         let (gaussians, training_seconds) = (4000, 1.5);
         let mut peaks = PhasePeaks::default();
         for (phase, vram) in [(Phase::Training, 1700), (Phase::Evaluation, 1650)] {
@@ -186,7 +187,7 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
         "1744.0 MiB of 2048.0 MiB that may be taken",
         "parameters                               768.0 MiB    44.0 %",
         "sh                            region          640.0 MiB   36.7 %  by    100  colours",
-        &format!("iteration 250: {}: 312.0 MiB", Rung::Photographs.words(true)),
+        &format!("iteration 250: {}: 312.0 MiB", Fallback::Photographs.words(true)),
         "(1.50 of 2.00 GiB were held)",
         "peaks of GPU memory\n  training                                1700.0 MiB\n  evaluation ",
         "slowed (power limit)                      16.7 % of the samples",

@@ -145,7 +145,7 @@ impl Background {
         Self { supervisor: command.spawn().unwrap(), log }
     }
 
-    fn told(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
@@ -183,18 +183,18 @@ impl Background {
             if let Some(status) = self.supervisor.try_wait().unwrap() {
                 break status;
             }
-            assert!(begun.elapsed() < END_TIME, "still there: {}", self.told());
+            assert!(begun.elapsed() < END_TIME, "still there: {}", self.output());
             sleep(Duration::from_millis(20));
         };
         // Those whose parent is gone may have to be reaped by another process.
         let state = |process: &u32| fs::read_to_string(format!("/proc/{process}/stat")).ok();
         let is_there = |process: &u32| state(process).is_some_and(|stat| !stat.contains(") Z"));
         while ranks.iter().any(is_there) {
-            assert!(begun.elapsed() < END_TIME, "{ranks:?} are left: {}", self.told());
+            assert!(begun.elapsed() < END_TIME, "{ranks:?} are left: {}", self.output());
             sleep(Duration::from_millis(20));
         }
-        assert_eq!(status.code(), code, "{}", self.told());
-        self.told()
+        assert_eq!(status.code(), code, "{}", self.output());
+        self.output()
     }
 }
 
@@ -204,7 +204,7 @@ fn signal(process: u32, signal: &str) {
 }
 
 #[rstest]
-#[case::the_lead(0)]
+#[case::the_leader(0)]
 #[case::another(2)]
 fn a_rank_that_is_killed_ends_all_and_the_checkpoint_resumes(#[case] rank: usize) {
     let place = TestFolder::beside(&ONE);
@@ -212,8 +212,8 @@ fn a_rank_that_is_killed_ends_all_and_the_checkpoint_resumes(#[case] rank: usize
     let ranks = run.ranks();
     assert_eq!(ranks.len(), 3);
     signal(ranks[rank], "KILL");
-    let told = run.ends_in_time(&ranks, Some(5));
-    told.assert_holds(&[
+    let output = run.ends_in_time(&ranks, Some(5));
+    output.assert_holds(&[
         &format!("rank {rank} (pid {}", ranks[rank]),
         "signal 9",
         "--resume",
@@ -234,9 +234,9 @@ fn a_kill_at_any_moment_of_a_rank_or_the_supervisor_ends_all() {
         sleep(Duration::from_millis(u64::from(number) * 7 % 12 * 130));
         let victim = usize::from(number) % 4;
         signal(ranks.get(victim).copied().unwrap_or(run.supervisor.id()), "KILL");
-        let told = run.ends_in_time(&ranks, (victim < 3).then_some(5));
+        let output = run.ends_in_time(&ranks, (victim < 3).then_some(5));
         let named = format!("rank {victim} (pid");
-        assert!(victim == 3 || told.contains(&named), "{number}: {told}");
+        assert!(victim == 3 || output.contains(&named), "{number}: {output}");
         if number % 3 == 0 {
             // The folder can be used again.
             let again = [&EVENTFUL[..], &["--resume", "--iterations=240"]].concat();
@@ -257,7 +257,7 @@ enum Receiver {
 
 #[rstest]
 #[case::the_supervisor(Receiver::Supervisor, "INT")]
-#[case::the_lead(Receiver::Rank(0), "TERM")]
+#[case::the_leader(Receiver::Rank(0), "TERM")]
 #[case::another(Receiver::Rank(2), "TERM")]
 #[case::all(Receiver::All, "INT")]
 fn a_signal_stops_all_ranks_with_a_checkpoint(#[case] receiver: Receiver, #[case] name: &str) {
@@ -271,11 +271,11 @@ fn a_signal_stops_all_ranks_with_a_checkpoint(#[case] receiver: Receiver, #[case
             ranks.iter().chain([&run.supervisor.id()]).for_each(|&process| signal(process, name));
         }
     }
-    let told = run.ends_in_time(&ranks, Some(130));
-    assert_eq!(told.matches("stopping after this iteration").count(), 1, "{told}");
-    told.assert_holds(&["the checkpoint is written", "--ranks 3"]);
+    let output = run.ends_in_time(&ranks, Some(130));
+    assert_eq!(output.matches("stopping after this iteration").count(), 1, "{output}");
+    output.assert_holds(&["the checkpoint is written", "--ranks 3"]);
     let checkpoints = fs::read_dir(place.model().join("checkpoints")).unwrap().count();
-    assert_eq!(checkpoints, 2, "{told}");
+    assert_eq!(checkpoints, 2, "{output}");
 }
 
 #[test]
@@ -307,8 +307,8 @@ fn a_rank_that_stands_still_ends_all() {
     let run = Background::with_checkpoint(&place, &["--iterations=100000"]);
     let ranks = run.ranks();
     signal(ranks[1], "STOP");
-    let told = run.ends_in_time(&ranks, Some(5));
-    told.assert_holds(&["rank 1 (pid", "was silent"]);
+    let output = run.ends_in_time(&ranks, Some(5));
+    output.assert_holds(&["rank 1 (pid", "was silent"]);
 }
 
 /// One of so many processes of a launcher that sets these variables, without its rank.
@@ -383,9 +383,9 @@ fn the_death_of_a_launched_rank_is_an_event_of_the_others() {
     let ended = Ended::from(first.wait_with_output().unwrap()).ends(5);
     let records = ended.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut errors = records.filter(|record| record["level"] == "error");
-    let told = errors.next_back().unwrap().to_string();
+    let output = errors.next_back().unwrap().to_string();
     let resume = format!("splat train --resume -m {} --ranks auto", text(&place.model()));
-    told.assert_holds(&["rank 1", resume.as_str()]);
+    output.assert_holds(&["rank 1", resume.as_str()]);
 }
 
 /// A message between a rank and the coordinator.

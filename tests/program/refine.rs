@@ -124,16 +124,16 @@ fn what_is_complete_is_left_and_other_options_need_overwrite() {
     ended.says(&["is complete already"]);
     assert!(before == files(), "a complete refinement was changed");
     // What is asked for and is not there is written, after the last checkpoint.
-    let asked = ["--iterations=4", "--formats=obj,ply,obj"];
-    let ended = refined(&place, &asked).done();
+    let requested = ["--iterations=4", "--formats=obj,ply,obj"];
+    let ended = refined(&place, &requested).done();
     let written: Vec<&Path> = ended.stdout.lines().map(Path::new).collect();
     let [obj, ply] = ["mesh.obj", "mesh.ply"].map(|name| folder(&place).join(name));
     assert_eq!(written, [&point_cloud(&place, 4), &obj, &ply]);
     let mesh = fs::read(&ply).unwrap();
     fs::remove_file(&ply).unwrap();
-    refined(&place, &asked).done().says(&["continuing from"]);
+    refined(&place, &requested).done().says(&["continuing from"]);
     assert!(fs::read(&ply).unwrap() == mesh && obj.is_file(), "another mesh");
-    refined(&place, &asked).done().says(&["is complete already"]);
+    refined(&place, &requested).done().says(&["is complete already"]);
     refined(&place, &["--iterations=5", "-g", "4"])
         .refused(2, &["--iterations 4, now 5", "--gaussians-per-triangle 1, now 4", "--overwrite"]);
     let again = refined(&place, &["--iterations=5", "--overwrite", "True"]).done();

@@ -41,7 +41,7 @@ fn views_grow_and_are_evaluated_at_full_size() {
         "[ITER 90] Training views are drawn at full size",
     ]);
     assert_eq!(sizes(&place, "model"), [(0, 4), (20, 2), (90, 1)]);
-    // There are rounds among views of every size.
+    // There are densification steps among views of every size.
     assert!(!place.events("model", "densified").is_empty());
     let psnr = |model| -> Vec<f64> {
         let mut evaluated = place.events(model, "evaluated");
@@ -121,7 +121,7 @@ fn a_plan_has_the_smaller_views_and_the_same_peak() {
 
 // Steps that take several views.
 
-/// Rounds and an opacity reset within 130 iterations, none of them at a multiple of four.
+/// Densification steps and an opacity reset within 130 iterations, none of them at a multiple of four.
 const EVENTFUL: [&str; 10] = words(
     "--densify-from-iter=20 --densify-until-iter=95 --densification-interval=25 \
      --densify-grad-threshold=0.00005 --opacity-reset-interval=61 --max-points=1500 \
@@ -307,11 +307,14 @@ fn a_new_run_is_compact_on_gpus_only() {
     place.read("usual/config.toml").assert_holds(&["optimize_memory = \"auto\""]);
     let trained = model(&place, "usual");
     assert!(!are_halves(&trained.sh_dc), "the CPU trains in full precision");
-    for (flag, said) in [
+    for (flag, expected) in [
         (None, "SH degree 3, --optimize-memory\n"),
         (Some("--optimize-memory=false"), "SH degree 3, full precision"),
         (Some("--preset=reference"), "SH degree 3, full precision"),
     ] {
-        place.splat("plan --gaussians=1000000 -s SCENE", flag.as_slice()).done().prints(&[said]);
+        place
+            .splat("plan --gaussians=1000000 -s SCENE", flag.as_slice())
+            .done()
+            .prints(&[expected]);
     }
 }

@@ -47,8 +47,8 @@ const STOPS_WITH_FILTERS: [u32; 3] = [60, 75, 97];
 /// Iterations of such a run. After density control, filters come every 100 iterations, but for the last 100.
 const FILTERED: u32 = 205;
 
-/// A run with both filters, in `unbroken`: rounds after 60 and 90 iterations, opacities that are
-/// reset after 80, and a filter after 100 that follows no round.
+/// A run with both filters, in `unbroken`: densification steps after 60 and 90 iterations, opacities that are
+/// reset after 80, and a filter after 100 that follows no densification step.
 static WITH_FILTERS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_filters", |place| {
         let sooner = ["--densify-until-iter=95", "--opacity-reset-interval=80"];
@@ -104,9 +104,9 @@ fn any_iteration_is_a_good_one_to_stop_at(#[case] iteration: u32) {
 }
 
 #[rstest]
-#[case::where_a_round_is_due(STOPS_WITH_FILTERS[0])]
-#[case::between_rounds(STOPS_WITH_FILTERS[1])]
-#[case::before_a_filter_that_follows_no_round(STOPS_WITH_FILTERS[2])]
+#[case::where_a_densification_step_is_due(STOPS_WITH_FILTERS[0])]
+#[case::between_densification_steps(STOPS_WITH_FILTERS[1])]
+#[case::before_a_filter_that_follows_no_densification_step(STOPS_WITH_FILTERS[2])]
 fn a_run_with_filters_goes_on_with_those_that_it_had(#[case] iteration: u32) {
     let checkpoint = WITH_FILTERS.checkpoint_of("unbroken", iteration);
     let bytes = fs::read(checkpoint).unwrap();

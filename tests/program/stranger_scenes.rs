@@ -574,7 +574,7 @@ fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
 #[test]
 fn files_with_the_content_of_something_else_are_named() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
-    for (content, said) in [
+    for (content, expected) in [
         (pointer, "git lfs pull"),
         ("<!DOCTYPE html><html><body>404", "is a web page"),
         ("\n<html lang=\"en\">", "is a web page"),
@@ -583,22 +583,22 @@ fn files_with_the_content_of_something_else_are_named() {
             let place = TestFolder::with_scene();
             let path = place.scene().join(format!("sparse/0/{part}.bin"));
             fs::write(&path, content).unwrap();
-            refused(&place, &[], &[text(&path), said]);
+            refused(&place, &[], &[text(&path), expected]);
             fs::rename(&path, path.with_extension("txt")).unwrap();
-            refused(&place, &[], &[&format!("{part}.txt"), said]);
+            refused(&place, &[], &[&format!("{part}.txt"), expected]);
         }
         let place = changed(|_, _| {});
         fs::write(place.scene().join("transforms.json"), content).unwrap();
-        refused(&place, &[], &["transforms.json", said]);
+        refused(&place, &[], &["transforms.json", expected]);
     }
-    for (content, said) in [
+    for (content, expected) in [
         ("{\n  // cameras\n  \"frames\": []\n}", "line 2, column 3: a comment"),
         ("{\"frames\": [1,\n]}", "line 2, column 1: a comma"),
         ("{\"frames\": [1\n\0]}", "line 2, column 1: a NUL byte"),
     ] {
         let place = changed(|_, _| {});
         fs::write(place.scene().join("transforms.json"), content).unwrap();
-        refused(&place, &[], &["transforms.json", said, "Correct the file"]);
+        refused(&place, &[], &["transforms.json", expected, "Correct the file"]);
     }
     for empty in ["", " \n"] {
         let place = changed(|_, _| {});
@@ -829,9 +829,9 @@ fn moved(moves: &[(&str, &str)]) -> TestFolder {
 #[case::smaller_copies(&[("images", "images_4")], &["taken from images_4"])]
 fn models_and_photographs_elsewhere_are_found(
     #[case] moves: &[(&str, &str)],
-    #[case] said: &[&str],
+    #[case] expected: &[&str],
 ) {
-    assert_usual(&moved(moves), &[]).says(said);
+    assert_usual(&moved(moves), &[]).says(expected);
 }
 
 #[test]
@@ -874,8 +874,8 @@ fn the_largest_of_several_models_is_read() {
         }
         fs::write(folder.join("images.bin"), bytes).unwrap();
     }
-    let said = ["model in sparse/1", "most images (8)", "sparse/0 (2), sparse/2 (2)"];
-    assert_usual(&place, &[]).says(&said);
+    let expected = ["model in sparse/1", "most images (8)", "sparse/0 (2), sparse/2 (2)"];
+    assert_usual(&place, &[]).says(&expected);
     fs::remove_dir_all(place.scene().join("sparse/1")).unwrap();
     trained(&place, &[]).1.says(&["6 of the 8 photographs", "no camera"]);
 }
@@ -1016,10 +1016,10 @@ fn photographs_of_other_formats_train_the_same(#[case] extension: &str) {
 #[case::page(b"<!DOCTYPE html><html>", &["web page"])]
 #[case::ppm(b"P6\n1 1\n255\n\0\0\0", &["PNM", "magick mogrify -format png /"])]
 #[case::gif(b"GIF89a\x01\0\x01\0", &["GIF", "magick"])]
-fn what_is_no_photograph_is_named(#[case] bytes: &[u8], #[case] said: &[&str]) {
+fn what_is_no_photograph_is_named(#[case] bytes: &[u8], #[case] expected: &[&str]) {
     let place = TestFolder::with_scene();
     fs::write(place.image(4), bytes).unwrap();
-    trained(&place, &[]).1.says(&["1 of 8 photographs are left out: view_004.png"]).says(said);
+    trained(&place, &[]).1.says(&["1 of 8 photographs are left out: view_004.png"]).says(expected);
 }
 
 #[test]
@@ -1038,11 +1038,11 @@ fn what_a_folder_holds_is_listed() {
     let place = TestFolder::with_scene();
     let scene = place.scene();
     let remedy = format!("Use -s {}", text(&scene));
-    for (folder, said) in
+    for (folder, expected) in
         [(place.path(""), "and no scene"), (scene.join("images"), "8 photographs")]
     {
         let train = place.splat("train --device=cpu -m MODEL -s", &[text(&folder)]);
-        train.refused(3, &[said, &remedy]);
+        train.refused(3, &[expected, &remedy]);
     }
     fs::remove_dir_all(scene.join("sparse")).unwrap();
     refused(&place, &[], &["images/ (8 photographs)", "sparse/0", "transforms.json"]);

@@ -9,7 +9,7 @@ use splat::model::Gaussians;
 use crate::common::program::{TestFolder, Text as _, end, header, splat, text, words};
 use crate::synthetic_scenes::with_model;
 
-/// Rounds every 20 iterations from 40 to 120 of a run of 160, from Gaussians near death.
+/// Densification steps every 20 iterations from 40 to 120 of a run of 160, from Gaussians near death.
 const MARKOV_CHAIN: [&str; 11] = words(
     "--strategy=mcmc --densify-from-iter=30 --densify-until-iter=130 --densification-interval=20 \
      --max-points=233 --init-opacity=0.006 --position-lr-max-steps=160 --sh-degree-interval=50 \
@@ -24,13 +24,13 @@ fn sum(events: &[Value], field: &str) -> u64 {
 fn mcmc_relocates_and_adds_gaussians_up_to_its_cap_and_resumes() {
     let place = TestFolder::with_scene();
     place.trained(160, &[&MARKOV_CHAIN[..], &["--checkpoint-iterations=50,80"]].concat());
-    let rounds = place.events("model", "relocated");
+    let steps = place.events("model", "relocated");
     let numbers = |key: &str| place.numbers("model", "relocated", key);
     assert_eq!(numbers("iteration"), [40, 60, 80, 100, 120]);
     // A twentieth of 200 each time, then what the cap leaves.
     assert_eq!(numbers("gaussians"), [210, 220, 231, 233, 233]);
-    assert_eq!((sum(&rounds, "born"), sum(&rounds, "refused")), (33, 0));
-    assert!(sum(&rounds, "relocated") > 0, "nobody was dead: {rounds:#?}");
+    assert_eq!((sum(&steps, "born"), sum(&steps, "refused")), (33, 0));
+    assert!(sum(&steps, "relocated") > 0, "nobody was dead: {steps:#?}");
     for kind in ["densified", "opacity_reset"] {
         assert!(place.events("model", kind).is_empty(), "{kind}");
     }
@@ -42,7 +42,7 @@ fn mcmc_relocates_and_adds_gaussians_up_to_its_cap_and_resumes() {
     }
 }
 
-/// Rounds every 30 iterations of a run of 140.
+/// Densification steps every 30 iterations of a run of 140.
 const WINDOW: [&str; 4] = words(
     "--densify-from-iter=30 --densify-until-iter=130 --densification-interval=30 \
      --densify-grad-threshold=0.005",
@@ -59,9 +59,9 @@ fn absgrad_and_gof_each_grow_a_model() {
         ("mip", &["--preset=mip"]),
     ] {
         place.trained_into(model, 140, &[&WINDOW[..], strategy].concat());
-        let rounds = place.events(model, "densified");
-        assert_eq!(rounds.len(), 3, "{model}");
-        born.push(sum(&rounds[..1], "cloned") + sum(&rounds[..1], "split"));
+        let steps = place.events(model, "densified");
+        assert_eq!(steps.len(), 3, "{model}");
+        born.push(sum(&steps[..1], "cloned") + sum(&steps[..1], "split"));
         let header = header(&place.checkpoint_of(model, 140));
         let gathers_both = ["gof", "mip"].contains(&model);
         assert_eq!(header.contains("absolute_norm_sums"), gathers_both, "{model}");
@@ -88,7 +88,7 @@ fn budget_grows_to_its_number_at_an_even_pace_and_resumes() {
     place.trained(160, &flags);
     let [counts, pruned, cloned, split] = ["gaussians", "pruned", "cloned", "split"]
         .map(|key| place.numbers("model", "densified", key));
-    // In the last round as many are born as are missing, before it prunes.
+    // The last densification step adds as many as are missing, before it prunes.
     assert_eq!(counts.last().unwrap() + pruned.last().unwrap(), 300, "{counts:?} {pruned:?}");
     assert!(counts.iter().all(|&count| count <= 300), "{counts:?}");
     let born: Vec<u64> = cloned.iter().zip(&split).map(|(cloned, split)| cloned + split).collect();
@@ -99,7 +99,7 @@ fn budget_grows_to_its_number_at_an_even_pace_and_resumes() {
 }
 
 #[test]
-fn a_number_that_no_round_grows_to_is_said() {
+fn a_number_that_no_densification_step_reaches_is_reported() {
     let place = TestFolder::with_scene();
     let flags = ["--strategy=budget", "--densify-from-iter=20", "--max-points=300"];
     let ended = place.trained(20, &flags);
@@ -110,8 +110,8 @@ fn a_number_that_no_round_grows_to_is_said() {
         .trained_into("enough", 20, &[&flags[..2], &["--max-points=200"]].concat())
         .omits(&[words[0]]);
     place.trained_into("short", 20, &["--preset=fast", "--densification-interval=2"]);
-    let rounds = place.numbers("short", "densified", "iteration");
-    assert_eq!([rounds[0], rounds[rounds.len() - 1]], [4, 8]);
+    let steps = place.numbers("short", "densified", "iteration");
+    assert_eq!([steps[0], steps[steps.len() - 1]], [4, 8]);
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn a_run_that_loses_its_model_ends_with_an_error() {
     let place = TestFolder::with_scene();
     // Opacities that do not rise again.
     let halved = ["--preset=fast", "--opacity-lr=0", "--opacity-reset-interval=2"];
-    let rounds = ["--densify-from-iter=20", "--densification-interval=8", "--iterations=60"];
-    end(place.train().args(halved).args(rounds))
+    let steps = ["--densify-from-iter=20", "--densification-interval=8", "--iterations=60"];
+    end(place.train().args(halved).args(steps))
         .refused(1, &["iteration 24", "the last Gaussian", "--iterations 6000"]);
     assert!(!place.path("model/point_cloud").exists());
 }
@@ -194,8 +194,8 @@ fn auto_takes_the_preset_that_doctor_names() {
         // Nothing is written of what has no value.
         None => "fragmentation = \"normal\"".to_owned(),
     };
-    let said = place.trained(2, &["--preset", "auto"]).says(&["--preset auto: "]);
-    assert_eq!(said.stderr.contains("for a card of"), card.is_some(), "{said:#?}");
+    let output = place.trained(2, &["--preset", "auto"]).says(&["--preset auto: "]);
+    assert_eq!(output.stderr.contains("for a card of"), card.is_some(), "{output:#?}");
     assert!(stored_config(&place).contains(&limit), "{limit}");
     // A typed option wins over it, as over every preset.
     place.trained_into("typed", 2, &["--preset", "auto", "--vram-limit", "3GiB"]);
@@ -207,8 +207,8 @@ fn auto_takes_the_preset_that_doctor_names() {
 fn only_typed_options_are_named_that_have_no_effect() {
     let place = TestFolder::with_scene();
     let train = ["--preset", "16gb", "--eval"];
-    let said = "the preset's limits of GPU memory are without effect";
-    place.trained(2, &train).says(&[said]).omits(&["--vram-limit"]);
+    let expected = "the preset's limits of GPU memory are without effect";
+    place.trained(2, &train).says(&[expected]).omits(&["--vram-limit"]);
     let eval = |flags: &[&str]| place.run("eval", flags).done();
     eval(&[]).omits(&["without effect"]);
     eval(&["--vram-limit=2GiB"]).says(&["without effect on the CPU: --vram-limit\n"]);
@@ -502,11 +502,10 @@ fn accumulate_is_another_name_of_batch_views() {
     place.assert_same(["batch", "sum"], 24);
 }
 
-/// The model after one round of density control, after 30 of 31 iterations.
-fn after_a_round(place: &TestFolder, model: &str, flags: &[&str]) -> Gaussians {
-    let round =
-        ["--densify-from-iter=10", "--densification-interval=30", "--densify-until-iter=31"];
-    place.trained_into(model, 31, &[&round, flags].concat());
+/// The model after one densification step, after 30 of 31 iterations.
+fn after_a_densification_step(place: &TestFolder, model: &str, flags: &[&str]) -> Gaussians {
+    let step = ["--densify-from-iter=10", "--densification-interval=30", "--densify-until-iter=31"];
+    place.trained_into(model, 31, &[&step, flags].concat());
     read_ply(&place.ply_of(model, 31)).unwrap()
 }
 
@@ -518,35 +517,38 @@ fn largest_scale(model: &Gaussians, row: usize) -> f32 {
 #[case::adc(&["--strategy=adc", "--opacity-reset-interval=100000"], 0.08)]
 // It starts with opacities of a half.
 #[case::mcmc(&["--strategy=mcmc"], 0.4)]
-fn a_round_leaves_nothing_more_transparent_than_min_opacity(
+fn densification_leaves_nothing_more_transparent_than_min_opacity(
     #[case] flags: &[&str],
     #[case] min: f32,
 ) {
     let place = TestFolder::with_scene();
     let least = |model: &Gaussians| model.opacity_logits.iter().copied().fold(f32::MAX, f32::min);
-    let usual = after_a_round(&place, "usual", flags);
-    let pruned =
-        after_a_round(&place, "pruned", &[flags, &[&format!("--min-opacity={min}")]].concat());
+    let usual = after_a_densification_step(&place, "usual", flags);
+    let pruned = after_a_densification_step(
+        &place,
+        "pruned",
+        &[flags, &[&format!("--min-opacity={min}")]].concat(),
+    );
     let (usual, found) = (sigmoid(least(&usual)), sigmoid(least(&pruned)));
-    // One step follows the round.
+    // One step follows the densification step.
     assert!(usual < 0.75 * min && found > 0.95 * min, "{usual} and {found}");
     assert!(!pruned.is_empty());
 }
 
 #[test]
-fn a_round_removes_what_is_larger_than_prune_scale() {
+fn densification_removes_what_is_larger_than_prune_scale() {
     let place = TestFolder::with_scene();
     let extent = place.dataset().extent();
     let flags = ["--strategy=adc", "--opacity-reset-interval=20"];
-    let usual = after_a_round(&place, "usual", &flags);
+    let usual = after_a_densification_step(&place, "usual", &flags);
     let mut scales: Vec<f32> = (0..usual.len()).map(|row| largest_scale(&usual, row)).collect();
     scales.sort_by(f32::total_cmp);
     let share = f64::from(scales[scales.len() / 2]) / extent;
     let flag = format!("--prune-scale={share}");
-    let pruned = after_a_round(&place, "pruned", &[&flags[..], &[&flag]].concat());
+    let pruned = after_a_densification_step(&place, "pruned", &[&flags[..], &[&flag]].concat());
     assert!(!pruned.is_empty() && pruned.len() < usual.len(), "{} rows", pruned.len());
     let most = (0..pruned.len()).map(|row| largest_scale(&pruned, row)).fold(0.0, f32::max);
-    // One step follows the round: 5e-3 of a logarithm.
+    // One step follows the densification step: 5e-3 of a logarithm.
     assert!(f64::from(most) <= share * extent * 1.02, "{most}");
 }
 

@@ -80,9 +80,9 @@ fn noticed(place: &TestFolder, flags: &[&str]) -> Vec<String> {
 fn a_run_without_warnings_prints_at_most_four_lines_before_the_progress() {
     let place = TestFolder::with_scene();
     let line = "train --device=cpu --iterations=5 -s SCENE -m MODEL";
-    let said = place.splat(line, &[]).done().stderr;
-    let before = said.lines().position(|line| line.starts_with("Training 1/5"));
-    assert!(before.unwrap() <= 4, "{said}");
+    let output = place.splat(line, &[]).done().stderr;
+    let before = output.lines().position(|line| line.starts_with("Training 1/5"));
+    assert!(before.unwrap() <= 4, "{output}");
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
     place.trained(20, &["--init-opacity=0.9"]);
     let mesh = ["mesh", "-m", "model", "--device=cpu", "--force"];
     let terminal = [("TERM", "xterm"), ("NO_COLOR", "")];
-    let said = shown(&place, &mesh, terminal).stdout;
-    said.assert_holds(&["512 voxels along it", "finding the surface"]);
+    let output = shown(&place, &mesh, terminal).stdout;
+    output.assert_holds(&["512 voxels along it", "finding the surface"]);
     let quiet = shown(&place, &[&mesh[..], &["--quiet"]].concat(), terminal).done();
     assert!(!quiet.stdout.contains("finding the surface"), "{quiet:#?}");
 }

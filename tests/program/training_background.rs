@@ -61,14 +61,14 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
 fn photographs_without_the_colour_of_the_background_bring_grey(
     #[case] background: &str,
     #[case] chosen: &str,
-    #[case] said: &str,
+    #[case] expected: &str,
 ) {
     let place = TestFolder::with_scene();
     let train = |kind: &str| {
         let kind_flag = format!("--training-background={kind}");
         trained(&place, kind, &[&kind_flag, &format!("--background={background}")])
     };
-    train("auto").says(&[said]);
+    train("auto").says(&[expected]);
     assert_eq!(stored(&place, "auto"), format!("training_background = \"{chosen}\""));
     for kind in ["grey", "same"] {
         train(kind);

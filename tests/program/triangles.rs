@@ -109,7 +109,7 @@ fn colours_are_fitted_to_the_photographs_of_the_run() {
     // The mesh covers a small part of the pictures, and no colour helps beside it.
     assert!(after > before + 0.3, "{made}");
     let [views, fitted] = ["views.glb", "fitted.glb"].map(figures);
-    // Means over views are other means than that of all pixels; the last round counts, too.
+    // Means over views are other means than that of all pixels; the last densification step counts, too.
     assert!(fitted > views + 0.3 && (views - before).abs() < 1.0, "{views} {fitted} {made}");
     let again = export(&place, &[&flags[..], &["--overwrite"]].concat()).done();
     again.prints(&["fitted to the training photographs"]);
@@ -196,11 +196,11 @@ fn an_obj_of_gaussians_is_refused_with_the_command_that_makes_a_mesh() {
 fn what_has_no_use_for_triangles_says_so(
     #[case] command: &str,
     #[case] flags: &[&str],
-    #[case] said: &[&str],
+    #[case] expected: &[&str],
 ) {
     let place = copy_of(&TRIANGLES);
     let flags = [&["--device=cpu"], flags].concat();
-    of_model(&place, command, &flags).refused(2, said);
+    of_model(&place, command, &flags).refused(2, expected);
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn triangles_are_trained_to_an_opaque_mesh() {
 }
 
 #[test]
-fn rounds_keep_to_max_points_and_the_mesh_is_connected_once() {
+fn densification_keeps_to_max_points_and_the_mesh_is_connected_once() {
     let place = &*TRAINED;
     let rounds = |key| place.numbers("model", "remeshed", key);
     assert_eq!(rounds("iteration")[..3], [10, 15, 20]);
@@ -402,9 +402,9 @@ fn a_resumed_run_is_one_that_never_stopped() {
         fs::remove_file(place.ply(ITERATIONS)).unwrap();
         fs::remove_file(place.checkpoint(later)).unwrap();
         fs::remove_file(place.checkpoint(ITERATIONS)).ok();
-        let said = format!("iteration {from}");
-        end(place.train().args(["--resume", "auto"])).done().says(&[&said]);
-        assert!(place.ply_bytes("model", ITERATIONS) == whole, "{said}");
+        let expected = format!("iteration {from}");
+        end(place.train().args(["--resume", "auto"])).done().says(&[&expected]);
+        assert!(place.ply_bytes("model", ITERATIONS) == whole, "{expected}");
     }
     end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
         .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
@@ -439,7 +439,7 @@ fn batches_and_an_earlier_mesh_are_trained_too() {
 
 const SURFELS_ITERATIONS: u32 = 60;
 
-/// With a round of density control.
+/// With a densification step.
 const SURFELS_FLAGS: [&str; 6] = words(
     "--primitive=surfels --eval --densify-from-iter=10 --densification-interval=40 \
      --sh-degree-interval=20 --max-points=600",
@@ -635,6 +635,6 @@ fn flags_of_2dgs_are_taken_or_passed_over_with_a_notice() {
     place.read("model/config.toml").assert_holds(&["min_opacity = 0.04"]);
     let line = "mesh -m model --method=poisson --num_cluster 50 --mesh_res 64 --sdf_trunc 0.1 \
                 --depth_trunc=3 --device=cpu";
-    let said = ["--sdf-trunc is ignored", "--depth-trunc is ignored", "surfels"];
-    place.splat(line, &[]).refused(2, &said);
+    let expected = ["--sdf-trunc is ignored", "--depth-trunc is ignored", "surfels"];
+    place.splat(line, &[]).refused(2, &expected);
 }

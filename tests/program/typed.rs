@@ -236,8 +236,9 @@ fn a_run_that_stopped_before_its_first_checkpoint_starts_again_as_it_was() {
     let ply = place.ply_bytes("model", 2);
     fs::remove_dir_all(place.model().join("checkpoints")).unwrap();
     let path = place.model().join("config.toml");
-    let said = ["has no checkpoint; training starts", "the options of", text(&path), "previous_1"];
-    resumed(&place, &["--verbose"]).done().says(&said);
+    let expected =
+        ["has no checkpoint; training starts", "the options of", text(&path), "previous_1"];
+    resumed(&place, &["--verbose"]).done().says(&expected);
     assert!(place.ply_bytes("model", 2) == ply, "other options than before");
     let scene = fs::canonicalize(place.scene()).unwrap();
     assert_eq!(place.config("model").scene.source_path, Some(scene));
@@ -265,11 +266,11 @@ fn a_model_path_that_is_a_file_says_so() {
     let place = TestFolder::with_scene();
     place.trained(2, &["--eval"]);
     let (ply, model) = (place.ply(2), place.model());
-    let said = [text(&ply), "is a file, not a model folder", text(&model)];
+    let expected = [text(&ply), "is a file, not a model folder", text(&model)];
     for command in ["eval", "render"] {
-        end(splat().args([command, "-m"]).arg(&ply)).refused(3, &said);
+        end(splat().args([command, "-m"]).arg(&ply)).refused(3, &expected);
     }
-    end(splat().arg("profile").arg(&ply)).refused(3, &said);
+    end(splat().arg("profile").arg(&ply)).refused(3, &expected);
     let photograph = place.image(0);
     let photograph = text(&photograph);
     place.splat("eval -m", &[photograph]).refused(3, &["is a file", "Name a folder"]);

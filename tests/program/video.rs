@@ -122,8 +122,9 @@ fn a_path_around_the_scene_has_all_frames_and_ffmpeg_gets_them(#[case] path: &st
 fn without_ffmpeg_the_frames_are_kept_and_the_command_fails() {
     let out = TestFolder::empty();
     let flags = ["--seconds=0.1", "--fps=30"];
-    let said = ["/nonexistent/ffmpeg cannot be started", "Install ffmpeg", "FFMPEG", "a_frames"];
-    video(&out, "a.mp4", "/nonexistent/ffmpeg", &flags).refused(1, &said);
+    let expected =
+        ["/nonexistent/ffmpeg cannot be started", "Install ffmpeg", "FFMPEG", "a_frames"];
+    video(&out, "a.mp4", "/nonexistent/ffmpeg", &flags).refused(1, &expected);
     assert_eq!(frames(&out.path("a_frames")).len(), 3);
     assert!(!out.path("a.mp4").exists());
 }
@@ -134,9 +135,9 @@ fn what_ffmpeg_cannot_make_costs_no_frame_and_no_earlier_video() {
     let ffmpeg = ffmpeg_of_test(&out, 1);
     fs::write(out.path("a.mp4"), "of before").unwrap();
     let flags = ["--seconds=0.1", "--fps=30", "--overwrite"];
-    let said = ["a.mp4: is not made", "it says why", "a_frames"];
+    let expected = ["a.mp4: is not made", "it says why", "a_frames"];
     for kept in ["a_frames", "a_frames-2"] {
-        video(&out, "a.mp4", text(&ffmpeg), &flags).refused(1, &said);
+        video(&out, "a.mp4", text(&ffmpeg), &flags).refused(1, &expected);
         assert_eq!(frames(&out.path(kept)).len(), 3);
     }
     assert_eq!(out.read("a.mp4"), "of before");
@@ -197,13 +198,13 @@ fn a_track_says_its_size_and_speed_and_flags_win() {
 fn what_makes_no_video_is_refused(
     #[case] flags: &[&str],
     #[case] code: i32,
-    #[case] said: &[&str],
+    #[case] expected: &[&str],
 ) {
     let out = TestFolder::empty();
     let line = if flags[0].starts_with("--file") { "video -m" } else { "video --file frames -m" };
     let model = TRAINED.model();
     let flags = [&[text(&model), "--device=cpu"], flags].concat();
-    out.splat(line, &flags).refused(code, said);
+    out.splat(line, &flags).refused(code, expected);
     assert!(!out.path("frames").join("00000.png").exists());
 }
 
@@ -211,10 +212,10 @@ fn what_makes_no_video_is_refused(
 fn a_path_that_is_none_is_named_with_its_file() {
     let out = TestFolder::empty();
     let path = out.path("path.json");
-    for (text_of_file, said) in [("{", "no JSON"), ("{\"camera_path\": []}", "no cameras")] {
+    for (text_of_file, expected) in [("{", "no JSON"), ("{\"camera_path\": []}", "no cameras")] {
         fs::write(&path, text_of_file).unwrap();
         video(&out, "frames", "/nonexistent", &["--path", text(&path)])
-            .refused(3, &["path.json", said]);
+            .refused(3, &["path.json", expected]);
     }
 }
 

@@ -276,8 +276,8 @@ fn nobody_else_is_served_and_nothing_else() {
     assert_eq!(served.post("{\"action\": \"erase\"}").status, 400);
     // All is as before, also for two at once.
     std::thread::scope(|scope| {
-        let asked = [0, 1].map(|_| scope.spawn(|| served.json("/api/scene")));
-        let [first, second] = asked.map(|asked| asked.join().unwrap());
+        let requested = [0, 1].map(|_| scope.spawn(|| served.json("/api/scene")));
+        let [first, second] = requested.map(|requested| requested.join().unwrap());
         assert_eq!(first, second);
     });
 }
@@ -327,7 +327,7 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
 }
 
 #[test]
-fn a_run_shows_itself_and_obeys_its_page() {
+fn a_run_shows_itself_and_follows_its_page() {
     let place = TestFolder::with_scene();
     let mut training = Training::of(&place, &["--live-every=1"]);
     let served = Served::of(&place, &[]);
@@ -355,7 +355,7 @@ fn a_run_shows_itself_and_obeys_its_page() {
     };
     let spz = shown().or_else(shown).unwrap();
     assert!(!parse_spz(&spz.body, None).unwrap().splats.is_empty());
-    // Both are obeyed, the one after the other.
+    // Both are handled, the one after the other.
     ask("checkpoint");
     ask("pause");
     let is_checkpoint = |event: &Value| event["event"] == "saved" && event["what"] == "checkpoint";
@@ -620,15 +620,15 @@ impl WatchedRun {
     }
 
     /// Asks for something as the page does.
-    fn ask(&self, id: &str, action: &str) {
+    fn send_request(&self, id: &str, action: &str) {
         let new = self.place.path("control.new");
         fs::write(&new, format!(r#"{{"id": "{id}", "action": "{action}"}}"#)).unwrap();
         fs::rename(new, self.live("control_1.json")).unwrap();
     }
 
     /// Asks for something, waits until it is done, and returns the iteration.
-    fn asked(&mut self, id: &str, action: &str) -> u32 {
-        self.ask(id, action);
+    fn finish_request(&mut self, id: &str, action: &str) -> u32 {
+        self.send_request(id, action);
         let event = self
             .until(action, |run| run.events("control").into_iter().find(|event| event["id"] == id));
         assert_eq!(event["action"], action);
@@ -655,14 +655,14 @@ fn assert_unchanged(place: &TestFolder) {
 fn what_is_shown_is_what_the_ply_of_that_iteration_is_exported_as() {
     // Often, so that a later file comes before a fast machine is done.
     let mut run = WatchedRun::start(&["--live-every=0.2"]);
-    let iteration = run.asked("1", "pause");
+    let iteration = run.finish_request("1", "pause");
     run.watch();
     let shown = run.live(&format!("splats_{iteration}.spz"));
     run.until("what is shown", |_| shown.exists().then_some(()));
     let copy = run.place.path("shown.spz");
     fs::copy(&shown, &copy).unwrap();
     run.watch();
-    run.asked("2", "resume");
+    run.finish_request("2", "resume");
     // A later file takes its place.
     run.until("a later file", |run| {
         let mut files = fs::read_dir(run.live("")).unwrap().map(|it| it.unwrap().file_name());
@@ -707,25 +707,25 @@ fn a_pause_lasts_until_the_run_is_told_to_go_on_and_is_no_training() {
     assert!(message.contains("control_1.json: cannot be understood"), "{message}");
     assert!(!run.live("control_1.json").exists());
     run.watch();
-    let iteration = run.asked("a", "pause");
-    // The file is gone when it is obeyed.
+    let iteration = run.finish_request("a", "pause");
+    // The file is gone when it is handled.
     assert!(!run.live("control_1.json").exists());
     let steps = run.events("step").len();
     sleep(Duration::from_millis(1500));
     assert_eq!(run.events("step").len(), steps);
     assert!(!run.live(&format!("splats_{iteration}.spz")).exists(), "--live-every 0 shows nothing");
     // A checkpoint is written while it waits.
-    assert_eq!(run.asked("b", "checkpoint"), iteration);
+    assert_eq!(run.finish_request("b", "checkpoint"), iteration);
     let checkpoint = run.place.checkpoint(iteration);
     run.until("the checkpoint", |_| checkpoint.exists().then_some(()));
-    assert_eq!(run.asked("c", "resume"), iteration);
+    assert_eq!(run.finish_request("c", "resume"), iteration);
     run.until("an iteration", |run| (run.events("step").len() > steps).then_some(()));
     // Another while it trains.
-    let later = run.asked("d", "checkpoint");
+    let later = run.finish_request("d", "checkpoint");
     assert!(later > iteration);
     let (place, ended) = run.end();
-    let said = format!("[ITER {later}] Checkpoint asked for from the page");
-    ended.done().says(&[&said, "warning: ", "The request is dropped"]);
+    let expected = format!("[ITER {later}] Checkpoint asked for from the page");
+    ended.done().says(&[&expected, "warning: ", "The request is dropped"]);
     assert_unchanged(&place);
     assert!(place.checkpoint(later).exists());
     let finished = &place.events("model", "finished")[0];
@@ -746,9 +746,9 @@ fn a_pause_lasts_until_the_run_is_told_to_go_on_and_is_no_training() {
 fn stop_is_what_ctrl_c_is(#[case] is_paused: bool) {
     let mut run = WatchedRun::start(&[]);
     if is_paused {
-        run.asked("0", "pause");
+        run.finish_request("0", "pause");
     }
-    let iteration = run.asked("1", "stop");
+    let iteration = run.finish_request("1", "stop");
     let (place, ended) = run.end();
     let model = place.model();
     ended.refused(130, &["--resume", text(&model), "Stopping from the page"]);
@@ -761,7 +761,7 @@ fn stop_is_what_ctrl_c_is(#[case] is_paused: bool) {
 #[test]
 fn a_signal_ends_a_pause() {
     let mut run = WatchedRun::start(&[]);
-    let iteration = run.asked("1", "pause");
+    let iteration = run.finish_request("1", "pause");
     send("INT", &run.child);
     let (place, ended) = run.end();
     ended.refused(130, &["--resume"]);
@@ -770,9 +770,9 @@ fn a_signal_ends_a_pause() {
 }
 
 #[test]
-fn requests_are_left_alone_where_they_are_not_obeyed() {
+fn requests_are_left_alone_where_they_are_not_accepted() {
     let mut run = WatchedRun::start(&["--live-control=false"]);
-    run.ask("1", "stop");
+    run.send_request("1", "stop");
     run.watch();
     // The folder has been looked at when this is there.
     run.until("what is shown", |run| {
@@ -790,8 +790,8 @@ fn requests_are_left_alone_where_they_are_not_obeyed() {
 fn what_a_killed_run_leaves_is_no_request_to_the_next() {
     let mut run = WatchedRun::start(&["--checkpoint-minutes=0.0000001"]);
     run.watch();
-    run.asked("1", "pause");
-    run.ask("2", "stop");
+    run.finish_request("1", "pause");
+    run.send_request("2", "stop");
     run.child.kill().unwrap();
     let (place, _) = run.end();
     fs::write(place.model().join("live/splats_7.spz"), "old").unwrap();

@@ -250,7 +250,7 @@ fn viewed<R: Real>(device: &mut Cpu<R>, gaussians: &Gaussians) -> (Model<R>, Gra
 
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let depths = Drawing { inverse_depth: true, ..COLOURS };
+    let depths = DrawSettings { inverse_depth: true, ..COLOURS };
     for (masked, drawing, weight) in
         [(false, COLOURS, 0.0), (true, COLOURS, 0.0), (true, depths, 0.4)]
     {
@@ -354,7 +354,7 @@ fn loss(
     let mut binding = device.bind(&mut model, topology, &state).unwrap();
     let view = view();
     let target = device.target(0, &photo(view.camera.width, view.camera.height, None)).unwrap();
-    let drawing = Drawing { pass: Pass::Train, sh_degree: 0, ..Drawing::DEFAULT };
+    let drawing = DrawSettings { pass: Pass::Train, sh_degree: 0, ..DrawSettings::DEFAULT };
     let terms = Terms::photometric(0.2);
     let mut gradients = Default::default();
     let seen = ((&view, &drawing), (&target, &terms));

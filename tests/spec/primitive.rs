@@ -41,7 +41,7 @@ fn snapshot(count: usize) -> Snapshot<Balls> {
 fn about() -> Checkpoint {
     let train_views = vec!["a.png".to_owned()];
     let config = Config::default();
-    let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+    let (occasion, training_scale) = (Occasion::Requested, TrainingScale::FULL);
     Checkpoint { iteration: 3, config, train_views, occasion, training_scale, paced: None }
 }
 
@@ -95,7 +95,7 @@ const SETTINGS: RenderSettings =
 const COMPENSATED: Footprint = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
 
 /// Colours and inverse depths, and the norms for density control.
-const WANTS: Wants = Wants {
+const REQUEST: TrainRequest = TrainRequest {
     observe: Some(Statistics::Norms),
     inputs: Inputs { inverse_depths: true, ..Inputs::NONE },
     compensation: None,
@@ -121,7 +121,7 @@ fn gradients_of<P: Drawable>(
 ) -> Gradients<f64, P> {
     let (mut device, mut gradients, terms) = (Cpu::new(), Gradients::default(), terms());
     for (view, target) in shots {
-        let seen = Seen { view, settings, wants: &WANTS, target, terms: &terms };
+        let seen = Seen { view, settings, request: &REQUEST, target, terms: &terms };
         add_view::<P, _>(&mut device, model, &seen, &mut gradients).unwrap();
     }
     gradients
@@ -134,7 +134,7 @@ fn mean_loss(
 ) -> f64 {
     let (mut device, terms) = (Cpu::new(), terms());
     let losses = shots.iter().map(|(view, target)| {
-        let frame = device.render_train(model, view, settings, &WANTS).unwrap();
+        let frame = device.render_train(model, view, settings, &REQUEST).unwrap();
         let objective = Objective { target, terms: &terms, near: None, other: None };
         let (_, loss) = device.objective(model, frame, &objective).unwrap();
         loss.read().unwrap().total
@@ -213,10 +213,10 @@ fn a_ball_is_a_gaussian_of_three_equal_scales() {
         let mut device = Cpu::<f64>::new();
         let mut balls = device.upload(&host).unwrap();
         let mut gaussians = gaussians_of(&balls);
-        let look = Look::COUNTS;
+        let request = RenderRequest::COUNTS;
         for (view, target) in &shots {
-            let found = device.render(&balls, view, &settings, look).unwrap();
-            let expected = device.render(&gaussians, view, &settings, look).unwrap();
+            let found = device.render(&balls, view, &settings, request).unwrap();
+            let expected = device.render(&gaussians, view, &settings, request).unwrap();
             let measured = device.measure(&found, target).unwrap();
             let of_gaussians = device.measure(&expected, target).unwrap();
             // In double precision; a colour of 0.5 + c differs by a rounding.
@@ -264,7 +264,7 @@ fn photographs(balls: &Balls) -> Vec<(View, Arc<Image>)> {
     let mut device = Cpu::<f32>::new();
     let model = device.upload(balls).unwrap();
     let photo = |(view, _): (View, Arc<Image>)| {
-        let frame = device.render(&model, &view, &SETTINGS, Look::IMAGE).unwrap();
+        let frame = device.render(&model, &view, &SETTINGS, RenderRequest::IMAGE).unwrap();
         let image = device.image(&frame).unwrap();
         let byte = |value: &f32| u8::try_from((value.clamp(0.0, 1.0) * 255.0 + 0.5).floor_i32());
         let rgb = image.rgb.iter().map(|value| byte(value).unwrap()).collect();
@@ -283,13 +283,13 @@ fn train<R: Real>(
     steps: RangeInclusive<u32>,
 ) -> Vec<f64> {
     let rates = Rates { means: 4e-3, log_scales: 2e-2, opacity_logits: 4e-2, sh_dc: 2e-2, ..RATES };
-    let (terms, wants) = (Terms::photometric(0.2), Wants::default());
+    let (terms, request) = (Terms::photometric(0.2), TrainRequest::default());
     let step = |number| {
         let mut gradients = Gradients::default();
         let mut sum = 0.0;
         for (view, image) in shots {
             let target = &device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
-            let seen = Seen { view, settings: &SETTINGS, wants: &wants, target, terms: &terms };
+            let seen = Seen { view, settings: &SETTINGS, request: &request, target, terms: &terms };
             sum += add_view::<Balls, _>(device, model, &seen, &mut gradients).unwrap().total;
         }
         device.step(model, gradients, &AdamStep::new(number, rates)).unwrap();

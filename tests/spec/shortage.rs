@@ -4,11 +4,11 @@
 use splat::config::{Config, OptimizeOptions, Regularize, TrainSample};
 use splat::dataset::{Dataset, ImageLoader, Residency};
 use splat::files::OutputError;
-use splat::memory::Rung;
+use splat::memory::Fallback;
 use splat::model::from_points;
 use splat::perceptual::{LpipsNet, LpipsWeights};
 use splat::train::checkpoint::StoredCheckpoint;
-use splat::train::event::{Event, Round, Sink};
+use splat::train::event::{DensifyStep, Event, Sink};
 use splat::train::{Outcome, TrainError, Trainer};
 
 use crate::common::hooked::{ConstrainedBackend, Constraints};
@@ -17,30 +17,32 @@ use crate::common::program::{TestFolder, set_up};
 #[derive(Default)]
 struct Record {
     steps: Vec<u32>,
-    rungs: Vec<(u32, Rung)>,
+    fallbacks: Vec<(u32, Fallback)>,
     warnings: Vec<String>,
     /// Iterations of evaluations, and true if with LPIPS.
     evaluations: Vec<(u32, bool)>,
     /// Lengths of the neighbour lists, and their iterations.
     lists: Vec<(u32, u32)>,
     /// Cloned or split, refused, and resulting Gaussians.
-    rounds: Vec<(usize, usize, usize)>,
+    densify_steps: Vec<(usize, usize, usize)>,
 }
 
 impl Sink for Record {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
         match event {
             Event::Step(step) => self.steps.push(step.iteration),
-            Event::Rung { iteration, change, .. } => self.rungs.push((*iteration, change.rung)),
+            Event::Fallback { iteration, change, .. } => {
+                self.fallbacks.push((*iteration, change.fallback))
+            }
             Event::Neighbours { iteration, count, .. } => self.lists.push((*iteration, *count)),
             Event::Warning { message } => self.warnings.push(message.clone()),
-            Event::Round(Round { report, gaussians, .. }) => {
+            Event::Densify(DensifyStep { report, gaussians, .. }) => {
                 assert_eq!(report.event, "densified");
                 let counts = &report.counts[..];
                 let [("cloned", cloned), ("split", split), ("refused", refused), _] = counts else {
                     panic!("{report:?}")
                 };
-                self.rounds.push((cloned + split, *refused, *gaussians));
+                self.densify_steps.push((cloned + split, *refused, *gaussians));
             }
             Event::Evaluated(evaluation) => {
                 let lpips = evaluation.mean.lpips;
@@ -134,8 +136,11 @@ fn a_refused_frame_is_drawn_again_after_a_fallback() {
     device.hooks.reliefs = 3;
     let record = finished(&other, &mut device, &config(&other));
     // Reported at the end of the iteration.
-    assert_eq!(record.rungs, [(4, Rung::Compact), (4, Rung::Compact), (15, Rung::Compact)]);
-    assert_eq!((record.steps, record.rounds), (free.steps, free.rounds));
+    assert_eq!(
+        record.fallbacks,
+        [(4, Fallback::Compact), (4, Fallback::Compact), (15, Fallback::Compact)]
+    );
+    assert_eq!((record.steps, record.densify_steps), (free.steps, free.densify_steps));
     assert_eq!(final_ply(&other), final_ply(&place));
 }
 
@@ -159,17 +164,17 @@ fn a_run_without_fallbacks_left_stops_with_a_checkpoint() {
 
 #[test]
 fn a_short_grant_adds_fewer_gaussians_and_reports_the_refused() {
-    let (record, hooks) = limited(|_| (), |hooks| hooks.births = 5);
-    assert_eq!(hooks.rounds, [5, 5]);
-    assert!(record.rounds.iter().all(|&(born, refused, _)| born == 5 && refused > 0));
+    let (record, hooks) = limited(|_| (), |hooks| hooks.new_gaussians = 5);
+    assert_eq!(hooks.densify_steps, [5, 5]);
+    assert!(record.densify_steps.iter().all(|&(born, refused, _)| born == 5 && refused > 0));
 }
 
 #[test]
 fn a_refused_densification_step_only_prunes() {
-    let (record, hooks) = limited(|_| (), |hooks| hooks.refused_rounds = 1);
-    assert_eq!(hooks.rounds.len(), 3);
-    assert_eq!(hooks.rounds[1], 0);
-    let [first, second] = record.rounds[..] else { panic!("{:?}", record.rounds) };
+    let (record, hooks) = limited(|_| (), |hooks| hooks.refused_steps = 1);
+    assert_eq!(hooks.densify_steps.len(), 3);
+    assert_eq!(hooks.densify_steps[1], 0);
+    let [first, second] = record.densify_steps[..] else { panic!("{:?}", record.densify_steps) };
     assert_eq!(first.0, 0);
     assert!(first.1 > 0 && second.0 > 0, "{first:?}, {second:?}");
     assert!(record.warnings.is_empty(), "{:?}", record.warnings);
@@ -178,8 +183,12 @@ fn a_refused_densification_step_only_prunes() {
 #[test]
 fn a_host_without_memory_refuses_gaussians_or_stops_the_run() {
     let (record, _) =
-        limited(|_| (), |hooks| (hooks.is_host_short, hooks.refused_rounds) = (true, 1));
-    assert!(record.rounds[0].0 == 0 && record.rounds[1].0 > 0, "{:?}", record.rounds);
+        limited(|_| (), |hooks| (hooks.is_host_short, hooks.refused_steps) = (true, 1));
+    assert!(
+        record.densify_steps[0].0 == 0 && record.densify_steps[1].0 > 0,
+        "{:?}",
+        record.densify_steps
+    );
     let place = TestFolder::with_scene();
     let mut device = ConstrainedBackend::new(9);
     (device.hooks.is_host_short, device.hooks.refused_frames) = (true, [13].into());
@@ -241,7 +250,7 @@ fn a_batch_with_a_refused_view_steps_with_the_earlier_views() {
         let (record, _) = limited(|config| config.optimize.batch_views = 4, refuse);
         // The third view of the second step is refused; the next step ends where batches end.
         assert_eq!(record.steps, [4, 6, 8, 12, 16, 20, 24, 28, 30]);
-        assert_eq!(record.rungs.len(), reliefs);
+        assert_eq!(record.fallbacks.len(), reliefs);
     }
 }
 
@@ -260,8 +269,8 @@ fn views_shrink_while_memory_is_short_and_grow_again() {
     let [full, smaller, smallest] = SIZES;
     let trained = [(full, 4), (smaller, 5), (smallest, 14), (full, 9)];
     assert_eq!(hooks.trained_px, trained);
-    let rungs = record.rungs.iter().map(|&(_, rung)| rung).collect::<Vec<_>>();
-    assert_eq!(rungs, [Rung::Resolution; 3]);
+    let fallbacks = record.fallbacks.iter().map(|&(_, fallback)| fallback).collect::<Vec<_>>();
+    assert_eq!(fallbacks, [Fallback::Resolution; 3]);
     let expected = [("0.90", "iteration 3"), ("0.81", "iteration 7")];
     assert_eq!(record.warnings.len(), 2, "{:?}", record.warnings);
     for (warning, (scale, iteration)) in record.warnings.iter().zip(expected) {

@@ -123,7 +123,7 @@ fn the_host_holds_one_chunk_while_a_model_is_written_and_resumed() {
         iteration: 7,
         config: Config::default(),
         train_views: vec!["a".to_owned()],
-        occasion: Occasion::Asked,
+        occasion: Occasion::Requested,
         training_scale: TrainingScale::FULL,
     };
     let (path, held) = most_held(|| {

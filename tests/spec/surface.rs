@@ -240,8 +240,8 @@ fn gradients_of_surface_terms_add_to_those_of_the_photograph() {
     let photograph = geometry_gradients(&device, &model, &alone);
     let (view, mut both) = (straight(), Gradients::default());
     for times in 1..=2 {
-        let asked = (Some(&near), &RULE);
-        add_rule(&mut device, &mut model, (&view, None), asked, &mut both).unwrap();
+        let requested = (Some(&near), &RULE);
+        add_rule(&mut device, &mut model, (&view, None), requested, &mut both).unwrap();
         let found = geometry_gradients(&device, &model, &both);
         for (row, found) in found.iter().enumerate() {
             for (column, &found) in found.iter().enumerate() {
@@ -286,8 +286,8 @@ fn invalid_gaussians_are_named_even_if_unseen() {
         let near = device.neighbours(&model, NEAR).unwrap();
         let rule = if surfaces { RULE } else { OFF };
         let (seen, mut gradients) = ((&view, masked(&view)), Gradients::default());
-        let asked = (Some(&near), &rule);
-        add_rule(&mut device, &mut model, seen, asked, &mut gradients).unwrap();
+        let requested = (Some(&near), &rule);
+        add_rule(&mut device, &mut model, seen, requested, &mut gradients).unwrap();
         let stepped = device.step(&mut model, gradients, &AdamStep::new(1, AT_REST));
         let named = matches!(stepped, Err(DeviceError::NotFinite { index, .. }) if index == unseen);
         assert_eq!(named, surfaces, "{stepped:?}");
@@ -357,8 +357,8 @@ fn after_steps(rule: &SurfaceRule) -> [([f64; 2], SurfaceTerms); 2] {
     for number in 1..=300 {
         let (view, mut gradients) = (straight(), Gradients::default());
         let rule = SurfaceRule { iteration: number, ..*rule };
-        let (seen, asked) = ((&view, masked(&view)), (Some(&near), &rule));
-        add_rule(&mut device, &mut model, seen, asked, &mut gradients).unwrap();
+        let (seen, requested) = ((&view, masked(&view)), (Some(&near), &rule));
+        add_rule(&mut device, &mut model, seen, requested, &mut gradients).unwrap();
         device.step(&mut model, gradients, &AdamStep::new(number, rates)).unwrap();
     }
     let after = (fit(&model), regularised(&mut device, &mut model, &near, &all).0);

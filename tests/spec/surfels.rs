@@ -23,7 +23,7 @@ fn facing(seed: u64, log_scales: [f64; 2], turn: f64) -> Gaussians {
     surfels
 }
 
-const DRAWING: Drawing = Drawing {
+const DRAWING: DrawSettings = DrawSettings {
     footprint: Footprint::Surfel,
     inverse_depth: true,
     inverse_squares: true,
@@ -142,7 +142,7 @@ fn a_view_agrees_with_ray_intersections() {
         ..RenderSettings::DEFAULT
     };
     let extra = Extra::Maps { inverse_depths: true, surface: true, median: true };
-    let look = Look { extra, ..Look::IMAGE };
+    let request = RenderRequest { extra, ..RenderRequest::IMAGE };
     let mut device = Cpu::<f64>::new();
     let mut medians = 0;
     for (seed, log_scales) in [(1, [-2.5, -1.0]), (2, [-6.0, -1.0]), (3, [-9.0, -3.0])] {
@@ -151,7 +151,7 @@ fn a_view_agrees_with_ray_intersections() {
         let mut surfels = nine(&mut draws, log_scales);
         surfels.opacity_logits.iter_mut().for_each(|logit| *logit += 1.5);
         let model = device.upload(&surfels).unwrap();
-        let frame = device.render(&model, &view(), &settings, look).unwrap();
+        let frame = device.render(&model, &view(), &settings, request).unwrap();
         let drawn = device.image(&frame).unwrap();
         let (inverse_depths, found_medians) =
             (drawn.inverse_depths.unwrap(), drawn.median_depths.unwrap());

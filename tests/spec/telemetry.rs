@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use splat::backend::nvidia::{GpuSample, Throttle};
 use splat::backend::{MemoryEntry, MemoryKind};
-use splat::memory::{Bytes, Rung, RungChange};
+use splat::memory::{Bytes, Fallback, FallbackChange};
 use splat::telemetry::{Progress, ProgressStyle, Sinks};
 use splat::train::event::{
     Buffers, Completion, Event, GpuReport, MemoryReport, Phase, Sink, Step, SurfaceReport, Tensors,
@@ -40,9 +40,9 @@ fn gpu(iteration: u32, sample: GpuSample) -> Event {
     Event::Gpu(GpuReport { iteration, sample })
 }
 
-fn rung(iteration: u32, rung: Rung, given_up: bool) -> Event {
-    let change = RungChange { rung, given_up, bytes: Bytes(312 << 20) };
-    Event::Rung { iteration, change, held: Bytes(3 << 29), budget: Bytes(2 << 30) }
+fn fallback(iteration: u32, fallback: Fallback, given_up: bool) -> Event {
+    let change = FallbackChange { fallback, given_up, bytes: Bytes(312 << 20) };
+    Event::Fallback { iteration, change, held: Bytes(3 << 29), budget: Bytes(2 << 30) }
 }
 
 /// Sends events to the sinks of a run; returns its folder and the file of TensorBoard.
@@ -115,11 +115,11 @@ fn figures_of_a_gpu_are_scalars_if_known() {
 #[test]
 fn fallbacks_are_counted_and_reported_once() {
     let events = [
-        rung(600, Rung::Photographs, true),
-        rung(700, Rung::Bands, true),
-        rung(800, Rung::Bands, true),
+        fallback(600, Fallback::Photographs, true),
+        fallback(700, Fallback::Bands, true),
+        fallback(800, Fallback::Bands, true),
         vram(800, None),
-        rung(900, Rung::Bands, false),
+        fallback(900, Fallback::Bands, false),
         vram(950, None),
     ];
     let (folder, file) = sent(events.clone());
@@ -128,7 +128,7 @@ fn fallbacks_are_counted_and_reported_once() {
     assert_eq!(values["memory/rung"], counts);
     let shown = shown(&events, ProgressStyle::Plain);
     let first = shown.lines().next().unwrap();
-    assert!(first.contains(Rung::Photographs.words(true)), "{shown}");
+    assert!(first.contains(Fallback::Photographs.words(true)), "{shown}");
     assert!(first.contains("312.0 MiB") && first.contains("1.50 of 2.00 GiB"), "{shown}");
     assert_eq!(shown.lines().count(), 4);
     let line = &log_lines(folder.path())[0];

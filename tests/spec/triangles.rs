@@ -23,8 +23,8 @@ const BACKGROUND: [f32; 3] = COLOURS.background;
 
 const WINDOW: Window = Window { exponent: 0.6, opacity_floor: 0.2, strip_px: 0.0, ..Window::SOLID };
 
-fn drawing(window: Window) -> Drawing {
-    Drawing { footprint: Footprint::Triangle(window), inverse_depth: true, ..COLOURS }
+fn drawing(window: Window) -> DrawSettings {
+    DrawSettings { footprint: Footprint::Triangle(window), inverse_depth: true, ..COLOURS }
 }
 
 fn terms() -> Terms {
@@ -72,7 +72,7 @@ fn upload<R: Real>(device: &mut Cpu<R>, soup: &Soup) -> Model<R> {
 fn rendered(soup: &Soup, view: &View, window: Window) -> Rendered {
     let mut device = Cpu::<f64>::new();
     let model = upload(&mut device, soup);
-    let shown = Drawing { pass: Pass::Eval, ..drawing(window) };
+    let shown = DrawSettings { pass: Pass::Eval, ..drawing(window) };
     let frame = device.show(&model, view, &shown).unwrap();
     device.image(&frame).unwrap()
 }
@@ -232,7 +232,7 @@ fn statistics_are_the_largest_of_all_observed_views() {
     for (pass, back) in [(Pass::Train, 0.0), (Pass::Observe, 2.0), (Pass::Observe, 0.0)] {
         let mut view = straight();
         view.pose.translation[2] = back;
-        let drawing = Drawing { pass, ..drawing(Window { exponent: 1e-4, ..WINDOW }) };
+        let drawing = DrawSettings { pass, ..drawing(Window { exponent: 1e-4, ..WINDOW }) };
         let (drawn, mut gradients) = ((&view, &drawing), Default::default());
         device.add_view(&mut model, drawn, (&target, &terms()), &mut gradients).unwrap();
         seen.push(device.face_statistics(&model).unwrap());
@@ -263,7 +263,7 @@ fn gradient_norms_are_summed_over_corners_and_views() {
     let soup = Soup { vertices: vertices(&places, 0.0, [0.7; 3]), faces };
     let mut model = upload(&mut device, &soup);
     let target = Arc::new(target(false));
-    let drawing = Drawing { inverse_depth: false, ..drawing(WINDOW) };
+    let drawing = DrawSettings { inverse_depth: false, ..drawing(WINDOW) };
     let terms = Terms::photometric(0.2);
     let mut shown = 0.0;
     for views in [1.0, 2.0] {

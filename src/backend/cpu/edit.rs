@@ -7,8 +7,8 @@ use super::stage::smooth;
 use super::{Cpu, frame, traits};
 use crate::backend::rows::RowsVersion;
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Drawing, Edit, EditRule, Edited, Pick, RenderSettings,
-    ScoreRule, Statistics, Wants,
+    Adjust, Candidates, DeviceError, DrawSettings, Edit, EditRule, Edited, Pick, RenderSettings,
+    ScoreRule, Statistics, TrainRequest,
 };
 use crate::dataset::View;
 use crate::math::Real;
@@ -42,7 +42,9 @@ impl Selection {
             (Pick::Best(kept), ScoreRule::Weight) => {
                 Picked::Retained(densify::select(model, candidates, kept)?)
             }
-            (Pick::Best(births), _) => Picked::Best(densify::select(model, candidates, births)?),
+            (Pick::Best(new_gaussians), _) => {
+                Picked::Best(densify::select(model, candidates, new_gaussians)?)
+            }
             (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
                 Picked::Drawn(relocate::select(model, min, into, RandomStream::of_key(key)))
             }
@@ -71,8 +73,8 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
     ) -> Result<(), DeviceError> {
         model.forget_statistics();
         model.faces.forget();
-        let wants = Wants { observe: Some(Statistics::Norms), ..Wants::default() };
-        let drawing = Drawing::trained(settings, &wants);
+        let request = TrainRequest { observe: Some(Statistics::Norms), ..TrainRequest::default() };
+        let drawing = DrawSettings::trained(settings, &request);
         for view in views {
             frame::draw(model, view, drawing)?.weigh(model)?;
         }
@@ -122,7 +124,7 @@ impl<R: Real> Edit<Gaussians> for Cpu<R> {
                 smooth::reset_opacity(model, ceiling);
             }
             Adjust::ResetOpacity(ceiling) => densify::reset_opacity(model, ceiling),
-            Adjust::FadeOpacity { factor, floor } => densify::fade_opacity(model, factor, floor),
+            Adjust::DecayOpacity { factor, floor } => densify::decay_opacity(model, factor, floor),
             Adjust::RaiseOpacityFloor { before, after } => {
                 traits::raise_opacity_floor(model, before, after);
             }

@@ -15,14 +15,14 @@ use super::stage::normals::{self, ComparedNormals};
 use super::stage::patches::{self, PatchPair};
 use super::stage::rays::{self, MedianGradient};
 use super::stage::surface::{self, Sampled};
-use super::stage::{loss, worth};
+use super::stage::{contribution, loss};
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW,
     VALUE_NORMAL_MAP, Weighted,
 };
 use crate::backend::settings::{MEDIAN_GRADIENTS, viewpoint};
 use crate::backend::{
-    Capability, Compensated, DeviceError, Drawing, Drawn, DrawnDepths, Footprint, FrameState,
+    Capability, Compensated, DeviceError, DrawSettings, Drawn, DrawnDepths, Footprint, FrameState,
     Fresh, Held, Inputs, LossValues, MaskedView, Objective, Pending, Rendered, Scored, Trainable,
     check_inputs,
 };
@@ -36,7 +36,7 @@ use crate::model::Gaussians;
 /// A drawn view and the inputs of its backward pass.
 pub struct Frame<R, S: FrameState = Drawn, P = Gaussians> {
     view: DrawnView<R>,
-    drawing: Drawing,
+    drawing: DrawSettings,
     seen: Seen<R>,
     pub(super) canvas: Canvas<R>,
     /// Colours that are compared with the photograph, if not those of the image.
@@ -86,7 +86,7 @@ fn mean_of<R>(compared: Option<&ComparedDepths<R>>) -> f64 {
 pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     model: &Model<R, P>,
     view: &View,
-    drawing: Drawing,
+    drawing: DrawSettings,
 ) -> Result<Frame<R, S, P>, DeviceError> {
     drawing.check_footprint()?;
     if drawing.surface || drawing.median {
@@ -113,7 +113,7 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
 /// rank's model, so maps that need their shapes are not available.
 pub(super) fn draw_splats<R: Real, S: Fresh, P: Drawable>(
     view: &View,
-    drawing: Drawing,
+    drawing: DrawSettings,
     splats: Vec<Splat<R>>,
 ) -> Result<Frame<R, S, P>, DeviceError> {
     drawing.check_footprint()?;
@@ -167,7 +167,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
         let pixels = self.canvas.image.len();
         let d_image = match are_triangles {
             true => vec![R::ZERO; pixels],
-            false => worth::d_image_of_weights(pixels),
+            false => contribution::d_image_of_weights(pixels),
         };
         let d_canvas = CanvasGradient::of_image(&d_image);
         if are_triangles {
@@ -176,7 +176,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
         }
         let Seen { splats, bins, .. } = &self.seen;
         let screen = blend::backward(splats, bins, &self.canvas, d_canvas);
-        worth::add_weights(model, splats, &screen);
+        contribution::add_weights(model, splats, &screen);
         Ok(())
     }
 }
@@ -184,7 +184,7 @@ impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
 impl<R: Real, P> Frame<R, Drawn, P> {
     /// Returns the splats and the blend weight of each, summed over the pixels.
     pub(super) fn into_weights(self) -> (Vec<Splat<R>>, Vec<R>) {
-        let d_image = worth::d_image_of_weights(self.canvas.image.len());
+        let d_image = contribution::d_image_of_weights(self.canvas.image.len());
         let d_canvas = CanvasGradient::of_image(&d_image);
         let Seen { splats, bins, .. } = self.seen;
         let screen = blend::backward(&splats, &bins, &self.canvas, d_canvas);

@@ -319,9 +319,9 @@ mod tests {
 
     #[test]
     fn image_bytes_match_the_plan() {
-        use crate::backend::{Drawing, Look, RenderSettings};
+        use crate::backend::{DrawSettings, RenderRequest, RenderSettings};
         let bins = bin::bin::<f32>(&[], [100, 50]);
-        let drawing = Drawing::shown(&RenderSettings::DEFAULT, Look::IMAGE);
+        let drawing = DrawSettings::shown(&RenderSettings::DEFAULT, RenderRequest::IMAGE);
         let canvas = blend::forward::<f32>(&[], &bins, [100, 50], &drawing);
         assert_eq!(canvas.bytes(), Bytes(100 * 50 * IMAGE));
     }

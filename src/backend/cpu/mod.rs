@@ -23,6 +23,7 @@ mod stage {
     pub(crate) mod bind;
     pub(crate) mod blend;
     pub(crate) mod blend_triangles;
+    pub(crate) mod contribution;
     pub(crate) mod densify;
     pub(crate) mod depth;
     pub(crate) mod fuse;
@@ -38,7 +39,6 @@ mod stage {
     pub(crate) mod reorder;
     pub(crate) mod smooth;
     pub(crate) mod surface;
-    pub(crate) mod worth;
 }
 
 use std::marker::PhantomData;

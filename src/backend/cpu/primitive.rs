@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::model::{Model, NotFinite};
-use crate::backend::{Capability, DeviceError, Drawing, Footprint, unsupported};
+use crate::backend::{Capability, DeviceError, DrawSettings, Footprint, unsupported};
 use crate::math::blend::{ALPHA_MAX, ScreenGradient, Shade, alpha, alpha_bwd, exponent};
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::Vec3;
@@ -99,8 +99,8 @@ pub struct DrawnView<R> {
 }
 
 impl<R> DrawnView<R> {
-    pub(super) fn new(viewpoint: Viewpoint<R>, drawing: &Drawing) -> Self {
-        let &Drawing { sh_degree, surface, footprint, .. } = drawing;
+    pub(super) fn new(viewpoint: Viewpoint<R>, drawing: &DrawSettings) -> Self {
+        let &DrawSettings { sh_degree, surface, footprint, .. } = drawing;
         Self { viewpoint, sh_degree, surface, footprint }
     }
 }

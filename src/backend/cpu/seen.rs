@@ -7,12 +7,13 @@ use super::primitive::{Drawable, DrawnView, Ellipsoid, Splat, density_field};
 use super::stage::bin::{self, Bins, for_each_tile};
 use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::blend_triangles::{self, FaceLayers};
+use super::stage::contribution::{self, ContributionSums, Judged};
 use super::stage::project::{self, SeenFaces, Vertices};
-use super::stage::worth::{self, Judged, WorthSums};
 use super::stage::{densify, loss, rays};
 use crate::backend::settings::{TRANSMITTANCES, viewpoint};
 use crate::backend::{
-    Capability, DeviceError, Drawing, Footprint, Look, Measured, RenderSettings, Window,
+    Capability, DeviceError, DrawSettings, Footprint, Measured, RenderRequest, RenderSettings,
+    Window,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -58,14 +59,14 @@ impl<R: Real> Seen<R> {
         Self { splats, triangles: Vec::new(), bins, fault: None }
     }
 
-    fn layers(&self, drawing: &Drawing, window: Window) -> FaceLayers<'_, R> {
+    fn layers(&self, drawing: &DrawSettings, window: Window) -> FaceLayers<'_, R> {
         let Self { splats, triangles, bins, .. } = self;
         let background = drawing.background.map(R::of_f32);
         FaceLayers { splats, triangles, bins, window, background }
     }
 
     /// Blends the image.
-    pub(super) fn blended(&self, size: [u32; 2], drawing: &Drawing) -> Canvas<R> {
+    pub(super) fn blended(&self, size: [u32; 2], drawing: &DrawSettings) -> Canvas<R> {
         match drawing.footprint {
             Footprint::Ellipse { .. } | Footprint::Surfel => {
                 blend::forward(&self.splats, &self.bins, size, drawing)
@@ -81,7 +82,7 @@ impl<R: Real> Seen<R> {
         &self,
         model: &mut Model<R, P>,
         view: &DrawnView<R>,
-        drawing: &Drawing,
+        drawing: &DrawSettings,
         canvas: &Canvas<R>,
         d_canvas: CanvasGradient<'_, R>,
     ) -> Result<(Vec<usize>, Vec<ScreenGradient<R>>), DeviceError> {
@@ -162,7 +163,7 @@ pub(super) fn transmittances<R: Real, P: Drawable>(
 ) -> Result<Vec<f32>, DeviceError> {
     let field = density_field(model, Capability::Surfaces)?;
     settings.footprint.require_volumes(TRANSMITTANCES)?;
-    let drawing = Drawing::shown(settings, Look::IMAGE);
+    let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
     let bins = bin::bin(&splats, viewpoint.size);
@@ -171,24 +172,24 @@ pub(super) fn transmittances<R: Real, P: Drawable>(
 }
 
 /// Draws a view without the absent Gaussians, adds each Gaussian's contribution to `sums`, and measures the image.
-pub(super) fn add_worths<R: Real, P: Drawable>(
+pub(super) fn add_contributions<R: Real, P: Drawable>(
     model: &Model<R, P>,
     view: &View,
     settings: &RenderSettings,
     target: &Image,
-    sums: &mut WorthSums<R>,
+    sums: &mut ContributionSums<R>,
 ) -> Result<Measured, DeviceError> {
     settings.footprint.require_gaussians("worths")?;
-    let drawing = Drawing::shown(settings, Look::IMAGE);
+    let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
     let bins = bin::bin(&splats, viewpoint.size);
-    let drawn = worth::drawn(&splats, &sums.absent);
+    let drawn = contribution::drawn(&splats, &sums.absent);
     let canvas = blend::forward(&drawn, &bins, viewpoint.size, &drawing);
     let measured = loss::measure(&canvas.image, viewpoint.size, target)?;
     let background = drawing.background.map(R::of_f32);
     let judged = Judged { image: &canvas.image, background, target };
-    let shares = worth::shares(&splats, &bins, &sums.absent, judged);
+    let shares = contribution::shares(&splats, &bins, &sums.absent, judged);
     sums.add(&splats, &shares);
     Ok(measured)
 }
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
     use crate::backend::cpu::stage::{bin, project};
-    use crate::backend::{Drawing, Store as _};
+    use crate::backend::{DrawSettings, Store as _};
     use crate::dataset::{Camera, Pose};
     use crate::math::Real;
     use crate::math::random::{RandomStream, RandomUse};
@@ -240,7 +241,7 @@ mod tests {
         let mip = Footprint::Ellipse { variance_px2: 0.1, compensates: true };
         let counts = [Footprint::DILATED, mip].map(|footprint| {
             let point = viewpoint::<f32>(&view, 0.01, footprint);
-            let drawn = DrawnView::new(point, &Drawing::DEFAULT);
+            let drawn = DrawnView::new(point, &DrawSettings::DEFAULT);
             let (splats, _) = project::project(&model, &drawn);
             let bins = bin::bin(&splats, point.size);
             let counted = count(&gaussians, &view, 0.01, footprint);

@@ -11,20 +11,20 @@ use super::model::{Model, ModelFaces, Parameter, host, precise};
 use super::primitive::{Drawable, density_field};
 use super::stage::appearance::{self, ColorTables};
 use super::stage::bind::Binding;
+use super::stage::contribution::ContributionSums;
 use super::stage::gradients::Gradients;
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists, PaletteRows};
-use super::stage::worth::WorthSums;
 use super::stage::{adam, fuse, loss, reorder, smooth};
 use super::{Cpu, seen};
 use crate::backend::settings::viewpoint;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Capability, Compensated,
-    Device, DeviceError, DeviceInfo, Drawing, Drawn, FaceStatistics, Faces, Filter3d, Footprint,
-    FrameState, Fuse, Look, Lpips, MaskedView, Measured, ModelShape, Neighbours, Objective,
-    Palettes, Photo, Ranks, Remesh, Render, RenderSettings, Rendered, Rows, Scored, Shown,
-    Snapshot, Store, TableStep, Trainable, Transmittances, Wants, Worth, Worths, check_absent,
-    check_rows, chunks,
+    Contribution, Contributions, Device, DeviceError, DeviceInfo, DrawSettings, Drawn,
+    FaceStatistics, Faces, Filter3d, Footprint, FrameState, Fuse, Lpips, MaskedView, Measured,
+    ModelShape, Neighbours, Objective, Palettes, Photo, Ranks, Remesh, Render, RenderRequest,
+    RenderSettings, Rendered, Rows, Scored, Shown, Snapshot, Store, TableStep, TrainRequest,
+    Trainable, Transmittances, check_absent, check_rows, chunks,
 };
 use crate::dataset::{Image, View};
 use crate::math::Real;
@@ -104,7 +104,7 @@ impl<R: Real, P: Drawable> Store<P> for Cpu<R> {
         Ok(())
     }
 
-    fn grant_births(
+    fn grant_new_gaussians(
         &mut self,
         model: &mut Model<R, P>,
         requested: usize,
@@ -152,9 +152,9 @@ impl<R: Real, P: Drawable> Render<P> for Cpu<R> {
         model: &Model<R, P>,
         view: &View,
         settings: &RenderSettings,
-        look: Look,
+        request: RenderRequest,
     ) -> Result<Frame<R, Shown, P>, DeviceError> {
-        frame::draw(model, view, Drawing::shown(settings, look))
+        frame::draw(model, view, DrawSettings::shown(settings, request))
     }
 
     fn render_train(
@@ -162,9 +162,9 @@ impl<R: Real, P: Drawable> Render<P> for Cpu<R> {
         model: &Model<R, P>,
         view: &View,
         settings: &RenderSettings,
-        wants: &Wants,
+        request: &TrainRequest,
     ) -> Result<Frame<R, Drawn, P>, DeviceError> {
-        frame::draw(model, view, Drawing::trained(settings, wants))
+        frame::draw(model, view, DrawSettings::trained(settings, request))
     }
 
     fn objective<S: Trainable>(
@@ -238,30 +238,33 @@ impl<R: Real> Transmittances<Gaussians> for Cpu<R> {
     }
 }
 
-impl<R: Real> Worths<Gaussians> for Cpu<R> {
-    type WorthSums = WorthSums<R>;
+impl<R: Real> Contributions<Gaussians> for Cpu<R> {
+    type ContributionSums = ContributionSums<R>;
 
-    fn no_worths(
+    fn no_contributions(
         &mut self,
         model: &Model<R>,
         absent: &[bool],
-    ) -> Result<WorthSums<R>, DeviceError> {
+    ) -> Result<ContributionSums<R>, DeviceError> {
         check_absent(absent, model.len())?;
-        Ok(WorthSums::new(absent))
+        Ok(ContributionSums::new(absent))
     }
 
-    fn add_worths(
+    fn add_contributions(
         &mut self,
         model: &Model<R>,
         view: &View,
         settings: &RenderSettings,
         target: &Arc<Image>,
-        sums: &mut WorthSums<R>,
+        sums: &mut ContributionSums<R>,
     ) -> Result<Measured, DeviceError> {
-        seen::add_worths(model, view, settings, target, sums)
+        seen::add_contributions(model, view, settings, target, sums)
     }
 
-    fn read_worths(&mut self, sums: &WorthSums<R>) -> Result<Vec<Worth>, DeviceError> {
+    fn read_contributions(
+        &mut self,
+        sums: &ContributionSums<R>,
+    ) -> Result<Vec<Contribution>, DeviceError> {
         Ok(sums.read())
     }
 }

@@ -19,8 +19,8 @@ use crate::abi::TILE;
 use crate::abi::terms::TERM_SUMS;
 use crate::backend::{
     AdamStep, AppearanceRule, AppearanceTables, Candidates, ColorRoom, Compensation, DeviceError,
-    Drawing, Drawn, Footprint, Grow, Into, Keep, Look, NormalDepths, Objective, RenderSettings,
-    SampleRule, ScoreRule, Shown, TableStep, Term, Terms, Window,
+    DrawSettings, Drawn, Footprint, Grow, Into, Keep, NormalDepths, Objective, RenderRequest,
+    RenderSettings, SampleRule, ScoreRule, Shown, TableStep, Term, Terms, Window,
 };
 use crate::dataset::{Camera, Pose, View};
 use crate::layout::{
@@ -130,7 +130,7 @@ impl DryRun {
         let heap = session.heap.clone();
         match *work {
             Work::Views(ref planned) => self.views(planned),
-            Work::Densify { births, wanted } => {
+            Work::Densify { new_gaussians, wanted } => {
                 let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
                 let one = u32::from(!model.is_empty());
                 reported.set(Reported {
@@ -138,8 +138,8 @@ impl DryRun {
                     removed: [one, one],
                     ..Reported::default()
                 });
-                let births = host_len(births);
-                heap.logged(|| densify(session, model, births, wanted))
+                let new_gaussians = host_len(new_gaussians);
+                heap.logged(|| densify(session, model, new_gaussians, wanted))
             }
             Work::Retain { candidates, kept } => {
                 let candidates = u32::try_from(candidates).unwrap_or(u32::MAX);
@@ -152,7 +152,7 @@ impl DryRun {
                 })
             }
             Work::MoveDead => self.copy(Into::Dead),
-            Work::AddCopies(births) => self.copy(Into::NewRows(host_len(births))),
+            Work::AddCopies(new_gaussians) => self.copy(Into::NewRows(host_len(new_gaussians))),
             Work::Reorder => {
                 let cube = Cube { centre: [0.0; 3], half_side: 1.0 };
                 heap.logged(|| reorder::reorder(session, model, &cube))
@@ -182,7 +182,7 @@ impl DryRun {
         let Self { session, model, reported } = self;
         let PlannedViews { ref view, in_bands, .. } = *planned;
         // More than the model has would be searched forever.
-        let most = planned.wants.records.most(model.len() as u64);
+        let most = planned.request.records.most(model.len() as u64);
         reported.set(Reported {
             visible: u32::try_from(view.visible.min(most)).unwrap_or(u32::MAX),
             instances: view.instances,
@@ -196,7 +196,7 @@ impl DryRun {
             true => BandPolicy::Rows(u32::try_from(rows).unwrap_or(u32::MAX)),
             false => BandPolicy::Never,
         };
-        match planned.wants.backward() {
+        match planned.request.backward() {
             true => Training::of(session, model, planned)?.run(session, model),
             false => show(session, model, planned),
         }
@@ -204,18 +204,18 @@ impl DryRun {
 }
 
 fn draws_triangles(work: &Work) -> bool {
-    matches!(work, Work::Views(planned) if planned.wants.records == Records::Triangles)
+    matches!(work, Work::Views(planned) if planned.request.records == Records::Triangles)
 }
 
 fn densify(
     session: &mut Session,
     model: &mut Model,
-    births: usize,
+    new_gaussians: usize,
     wanted: u32,
 ) -> Result<(), DeviceError> {
     let keep = Keep { opacity_min: 0.005, scale_max: None, unseen: true };
     if model.faces.is_some() {
-        return densify::dry(session, model, births);
+        return densify::dry(session, model, new_gaussians);
     }
     let (min, small_max) = (0.0, 0.0);
     let rule = match model.optional().absolute_norm_sums {
@@ -226,7 +226,7 @@ fn densify(
         0 => Candidates { rule, ..Candidates::NONE },
         _ => score(session, model, rule)?,
     };
-    let mut work = DensifyWork::select(session, model, &candidates, births)?;
+    let mut work = DensifyWork::select(session, model, &candidates, new_gaussians)?;
     work.edit(session, model, &Grow::SplitRandom { shrink: 1.6, key: 0 }, &keep).map(drop)
 }
 
@@ -240,7 +240,7 @@ fn show(
     model: &mut Model,
     planned: &PlannedViews,
 ) -> Result<Scratch, DeviceError> {
-    let (view, drawing) = (view(planned.view.px), drawing(&planned.wants));
+    let (view, drawing) = (view(planned.view.px), drawing(&planned.request));
     let heap = session.heap.clone();
     if let Some(places) = planned.places {
         let places = vec![[0.0; 3]; host_len(places)];
@@ -265,7 +265,7 @@ fn show(
 struct Training<'a> {
     planned: &'a PlannedViews,
     view: View,
-    drawing: Drawing,
+    drawing: DrawSettings,
     terms: Terms,
     target: Target,
     near: Option<NearestLists>,
@@ -278,7 +278,7 @@ impl<'a> Training<'a> {
         model: &Model,
         planned: &'a PlannedViews,
     ) -> Result<Self, DeviceError> {
-        let (drawing, terms) = (drawing(&planned.wants), terms(planned));
+        let (drawing, terms) = (drawing(&planned.request), terms(planned));
         let divisor = drawing.divisor;
         let px = planned.view.px.map(|side| (side + 1).saturating_mul(divisor.get()) - 1);
         let px = if divisor == Divisor::One { planned.view.px } else { px };
@@ -292,7 +292,7 @@ impl<'a> Training<'a> {
         Ok(Self {
             planned,
             view: view(planned.view.px),
-            target: Target::dry(&session.stream, px, planned.wants.inverse_depths)?,
+            target: Target::dry(&session.stream, px, planned.request.inverse_depths)?,
             near: near.transpose()?,
             drawing,
             terms,
@@ -355,7 +355,7 @@ const WEIGHT: f64 = 0.1;
 
 /// Returns terms with gradients for every map that is drawn.
 fn terms(planned: &PlannedViews) -> Terms {
-    let ViewRequest { inverse_depths, inverse_squares, maps, median, .. } = planned.wants;
+    let ViewRequest { inverse_depths, inverse_squares, maps, median, .. } = planned.request;
     let mut terms = Terms::photometric(0.2);
     if inverse_depths {
         terms = terms.with(Term::InverseDepth, WEIGHT);
@@ -375,8 +375,8 @@ fn terms(planned: &PlannedViews) -> Terms {
     terms.with(of_samples, WEIGHT).sampled_by(SampleRule { count: 1, seed: 0, iteration: 0 })
 }
 
-fn drawing(wants: &ViewRequest) -> Drawing {
-    let footprint = match wants.records {
+fn drawing(request: &ViewRequest) -> DrawSettings {
+    let footprint = match request.records {
         Records::Ellipses => Footprint::DILATED,
         Records::Surfels => Footprint::Surfel,
         Records::Triangles => Footprint::Triangle(Window::SOLID),
@@ -387,16 +387,16 @@ fn drawing(wants: &ViewRequest) -> Drawing {
         ColorUse::Grid => ColorRoom::Learned(Compensation::BilateralGrid),
     };
     let settings = RenderSettings { footprint, ..RenderSettings::DEFAULT };
-    Drawing {
-        counts: wants.drawn_for == Use::Counts,
-        inverse_depths: wants.inverse_depths,
-        inverse_squares: wants.inverse_squares,
-        surface: wants.maps,
-        median: wants.median,
-        trains: wants.backward(),
-        colors: wants.colors.map(colors),
-        divisor: wants.divisor,
-        ..Drawing::shown(&settings, Look::IMAGE)
+    DrawSettings {
+        counts: request.drawn_for == Use::Counts,
+        inverse_depths: request.inverse_depths,
+        inverse_squares: request.inverse_squares,
+        surface: request.maps,
+        median: request.median,
+        trains: request.backward(),
+        colors: request.colors.map(colors),
+        divisor: request.divisor,
+        ..DrawSettings::shown(&settings, RenderRequest::IMAGE)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Capability, Compensation,
     Device as _, DeviceError, Footprint, Inputs, Neighbours as _, Objective, Photo, Rates,
     Render as _, RenderSettings, Snapshot, Statistics, Stay, Store as _, TableStep, Term, Terms,
-    Wants,
+    TrainRequest,
 };
 use crate::dataset::{Image, View};
 use crate::layout::{
@@ -28,7 +28,7 @@ use crate::layout::{
 use crate::math::Divisor;
 use crate::math::morton::Cube;
 use crate::memory::plan::{Maps, PlannedCoarse, Storage, view_scratch};
-use crate::memory::{Bytes, HostState, Kind, Rung, TrainingScale};
+use crate::memory::{Bytes, Fallback, HostState, Kind, TrainingScale};
 use crate::model::{Gaussians, Primitive};
 
 /// A run and the counts of its views.
@@ -61,9 +61,14 @@ impl Case {
         RenderSettings { sh_degree: self.sh_degree, ..RenderSettings::DEFAULT }
     }
 
-    fn wants(&self) -> Wants {
+    fn train_request(&self) -> TrainRequest {
         let &Self { compensation, divisor, .. } = self;
-        Wants { observe: Some(Statistics::Norms), compensation, divisor, ..Wants::default() }
+        TrainRequest {
+            observe: Some(Statistics::Norms),
+            compensation,
+            divisor,
+            ..TrainRequest::default()
+        }
     }
 
     fn terms() -> Terms {
@@ -124,9 +129,9 @@ impl DryRun {
         heap.take(&Slot::<u8, _>::unlisted("frame"), &heap.budget().0).map(drop).unwrap_err()
     }
 
-    fn given_up(&mut self) -> Vec<Rung> {
+    fn given_up(&mut self) -> Vec<Fallback> {
         let changes = self.device.take_changes().unwrap_or_default().changes;
-        changes.iter().filter(|change| change.given_up).map(|change| change.rung).collect()
+        changes.iter().filter(|change| change.given_up).map(|change| change.fallback).collect()
     }
 
     fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
@@ -138,8 +143,12 @@ impl DryRun {
             Some(target) => target,
             None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
         };
-        let frame =
-            device.render_train(model, &view, &sized_case.settings(), &sized_case.wants())?;
+        let frame = device.render_train(
+            model,
+            &view,
+            &sized_case.settings(),
+            &sized_case.train_request(),
+        )?;
         let terms = Case::terms();
         let objective = Objective { target: &target, terms: &terms, near: None, other: None };
         let frame = match tables {
@@ -190,7 +199,7 @@ fn case(storage: Storage) -> Case {
     Case { gaussians: START, sh_degree: 3, storage, ..Case::SMALL }
 }
 
-fn run(storage: Storage, give_up: &[Rung], on_host: u64) -> Result<DryRun, DeviceError> {
+fn run(storage: Storage, give_up: &[Fallback], on_host: u64) -> Result<DryRun, DeviceError> {
     let options = CudaOptions { storage, give_up: give_up.to_vec(), ..CudaOptions::default() };
     DryRun::over(case(storage), &options, heap_beside(host(on_host), CARD))
 }
@@ -198,7 +207,7 @@ fn run(storage: Storage, give_up: &[Rung], on_host: u64) -> Result<DryRun, Devic
 /// Returns a run and its model with `mib` MiB left beside them.
 fn short_run(
     storage: Storage,
-    give_up: &[Rung],
+    give_up: &[Fallback],
     on_host: u64,
     mib: u64,
 ) -> Result<(DryRun, Model), DeviceError> {
@@ -278,12 +287,12 @@ fn colours_move_between_device_and_host() -> Result<(), DeviceError> {
 
 #[test]
 fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
-    let rungs = [Rung::Slack, Rung::Compact, Rung::Offload, Rung::Births];
+    let fallbacks = [Fallback::Slack, Fallback::Compact, Fallback::Offload, Fallback::NewGaussians];
     // With ever less room: 100,000 new Gaussians take 72 MB, compact 32, offloaded 12, beside scratch.
     let mut found = Vec::new();
     for mib in (4..240).rev().step_by(4) {
-        let (mut run, mut model) = short_run(Storage::Full, &rungs, 4096, mib)?;
-        let granted = run.device.grant_births(&mut model, 100_000)?;
+        let (mut run, mut model) = short_run(Storage::Full, &fallbacks, 4096, mib)?;
+        let granted = run.device.grant_new_gaussians(&mut model, 100_000)?;
         model.grow(&run.device.session, granted)?;
         assert_places(&run, &model);
         let step = (model.storage(), granted == 100_000, run.given_up());
@@ -293,9 +302,9 @@ fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
     }
     let expected = [
         (Storage::Full, true, vec![]),
-        (Storage::Compact, true, vec![Rung::Compact]),
-        (Storage::Offloaded, true, vec![Rung::Compact, Rung::Offload]),
-        (Storage::Offloaded, false, rungs[1..].to_vec()),
+        (Storage::Compact, true, vec![Fallback::Compact]),
+        (Storage::Offloaded, true, vec![Fallback::Compact, Fallback::Offload]),
+        (Storage::Offloaded, false, fallbacks[1..].to_vec()),
     ];
     assert_eq!(found, expected);
     Ok(())
@@ -303,11 +312,12 @@ fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
 
 #[test]
 fn offloading_compacts_the_model() -> Result<(), DeviceError> {
-    let (mut run, mut model) = short_run(Storage::Full, &[Rung::Offload, Rung::Births], 4096, 32)?;
-    let granted = run.device.grant_births(&mut model, 100_000)?;
+    let (mut run, mut model) =
+        short_run(Storage::Full, &[Fallback::Offload, Fallback::NewGaussians], 4096, 32)?;
+    let granted = run.device.grant_new_gaussians(&mut model, 100_000)?;
     assert_eq!(
         (model.storage(), run.given_up().first()),
-        (Storage::Offloaded, Some(&Rung::Offload))
+        (Storage::Offloaded, Some(&Fallback::Offload))
     );
     assert!(granted > 0);
     Ok(())
@@ -315,12 +325,15 @@ fn offloading_compacts_the_model() -> Result<(), DeviceError> {
 
 #[test]
 fn a_full_host_keeps_colours_on_the_device() -> Result<(), DeviceError> {
-    let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
+    let fallbacks = [Fallback::Compact, Fallback::Offload, Fallback::NewGaussians];
     // Page-locked staging takes part of the 1 MiB.
-    let (mut run, mut model) = short_run(Storage::Full, &rungs, 1, 32)?;
-    let granted = run.device.grant_births(&mut model, 100_000)?;
+    let (mut run, mut model) = short_run(Storage::Full, &fallbacks, 1, 32)?;
+    let granted = run.device.grant_new_gaussians(&mut model, 100_000)?;
     assert!(granted < 100_000);
-    assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![rungs[0], rungs[2]]));
+    assert_eq!(
+        (model.storage(), run.given_up()),
+        (Storage::Compact, vec![fallbacks[0], fallbacks[2]])
+    );
     assert_places(&run, &model);
     // A failure does not move them either.
     let missing = run.shortage();
@@ -330,10 +343,10 @@ fn a_full_host_keeps_colours_on_the_device() -> Result<(), DeviceError> {
 
 #[test]
 fn a_model_is_offloaded_only_if_the_host_holds_more() -> Result<(), DeviceError> {
-    let rungs = [Rung::Compact, Rung::Offload, Rung::Births];
+    let fallbacks = [Fallback::Compact, Fallback::Offload, Fallback::NewGaussians];
     let grant = |on_host| {
-        let (mut run, mut model) = short_run(Storage::Full, &rungs, on_host, 30)?;
-        let granted = run.device.grant_births(&mut model, 100_000)?;
+        let (mut run, mut model) = short_run(Storage::Full, &fallbacks, on_host, 30)?;
+        let granted = run.device.grant_new_gaussians(&mut model, 100_000)?;
         model.grow(&run.device.session, granted)?;
         assert_places(&run, &model);
         Ok::<_, DeviceError>((model.storage(), granted))
@@ -349,14 +362,14 @@ fn a_model_is_offloaded_only_if_the_host_holds_more() -> Result<(), DeviceError>
 
 #[test]
 fn a_refusal_of_host_memory_leaves_the_model_compact() -> Result<(), DeviceError> {
-    let options = CudaOptions { give_up: vec![Rung::Offload], ..CudaOptions::default() };
+    let options = CudaOptions { give_up: vec![Fallback::Offload], ..CudaOptions::default() };
     let heap = heap_beside_exhausted(host(4096), CARD);
     let mut run = DryRun::over(case(Storage::Full), &options, heap)?;
     let mut model = run.model()?;
     run.device.trim_memory()?;
     let missing = run.shortage();
     assert!(run.device.relieve(&mut model, &missing)?);
-    assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![Rung::Compact]));
+    assert_eq!((model.storage(), run.given_up()), (Storage::Compact, vec![Fallback::Compact]));
     assert_places(&run, &model);
     assert!(!run.device.relieve(&mut model, &missing)?, "nothing more comes of it");
     Ok(())
@@ -364,24 +377,26 @@ fn a_refusal_of_host_memory_leaves_the_model_compact() -> Result<(), DeviceError
 
 #[test]
 fn loading_beside_a_full_host_compacts_the_model() {
-    for rungs in [[Rung::Offload, Rung::Compact], [Rung::Compact, Rung::Offload]] {
+    for fallbacks in
+        [[Fallback::Offload, Fallback::Compact], [Fallback::Compact, Fallback::Offload]]
+    {
         let upload = |mib: u64| {
-            let mut run = run(Storage::Full, &rungs, 1)?;
+            let mut run = run(Storage::Full, &fallbacks, 1)?;
             run.leave(mib * MIB);
             // Enough for tables of many granules.
             let model = run.device.upload(&Gaussians::zeros(3, 10 * START))?;
             Ok::<_, DeviceError>((model.storage(), run.given_up(), run.device.session.storage))
         };
         let found = (4..120).find_map(|mib| upload(mib).ok()).unwrap();
-        assert_eq!(found, (Storage::Compact, vec![Rung::Compact], Storage::Compact));
+        assert_eq!(found, (Storage::Compact, vec![Fallback::Compact], Storage::Compact));
     }
 }
 
 #[test]
 fn a_failure_offloads_if_the_fallback_is_enabled() -> Result<(), DeviceError> {
     for is_named in [true, false] {
-        let rungs: &[Rung] = if is_named { &[Rung::Offload] } else { &[] };
-        let mut run = run(Storage::Compact, rungs, 4096)?;
+        let fallbacks: &[Fallback] = if is_named { &[Fallback::Offload] } else { &[] };
+        let mut run = run(Storage::Compact, fallbacks, 4096)?;
         let mut model = run.model()?;
         let missing = run.shortage();
         assert_eq!(run.device.relieve(&mut model, &missing)?, is_named);
@@ -394,9 +409,9 @@ fn a_failure_offloads_if_the_fallback_is_enabled() -> Result<(), DeviceError> {
 
 #[test]
 fn host_memory_limits_growth_of_offloaded_models() -> Result<(), DeviceError> {
-    let mut run = run(Storage::Offloaded, &[Rung::Births], 40)?;
+    let mut run = run(Storage::Offloaded, &[Fallback::NewGaussians], 40)?;
     let mut model = run.model()?;
-    let granted = run.device.grant_births(&mut model, 1_000_000)?;
+    let granted = run.device.grant_new_gaussians(&mut model, 1_000_000)?;
     assert!(
         (150_000..273_000).contains(&granted),
         "{granted} of 200 bytes each in 40 MiB and what is mapped"
@@ -413,17 +428,17 @@ fn host_memory_limits_growth_of_offloaded_models() -> Result<(), DeviceError> {
 #[test]
 fn an_offloaded_run_resumes_offloaded() -> Result<(), DeviceError> {
     // Compact tables of 10,000 Gaussians take 16 granules of 2 MiB, and 10 without colours.
-    let upload = |rungs: &[Rung], mib: u64| {
-        let mut run = run(Storage::Full, rungs, 4096)?;
+    let upload = |fallbacks: &[Fallback], mib: u64| {
+        let mut run = run(Storage::Full, fallbacks, 4096)?;
         run.leave(mib * MIB);
         let model = run.model()?;
         Ok::<_, DeviceError>((model.storage(), run.given_up()))
     };
-    let named = [Rung::Slack, Rung::Compact, Rung::Offload];
+    let named = [Fallback::Slack, Fallback::Compact, Fallback::Offload];
     assert_eq!(upload(&named, 200)?, (Storage::Full, vec![]));
     assert!(upload(&named, 3).unwrap_err().is_out_of_memory());
     let found = (4..60).find_map(|mib| upload(&named, mib).ok()).unwrap();
-    assert_eq!(found, (Storage::Offloaded, vec![Rung::Offload]));
+    assert_eq!(found, (Storage::Offloaded, vec![Fallback::Offload]));
     let without = (4..60).find_map(|mib| upload(&named[..2], mib).ok()).unwrap();
     assert_ne!(without.0, Storage::Offloaded);
     Ok(())
@@ -542,10 +557,10 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
 
 fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result<(), DeviceError> {
     let case = run.case;
-    let (wants, terms) = (case.wants(), Case::terms());
+    let (request, terms) = (case.train_request(), Case::terms());
     let image = &case.photograph();
     let target = run.device.upload_target(Photo { image, stay: Stay::Resident(0) })?;
-    let frame = run.device.render_train(model, &case.view(), &case.settings(), &wants)?;
+    let frame = run.device.render_train(model, &case.view(), &case.settings(), &request)?;
     let objective = Objective { target: &target, terms: &terms, near: None, other: None };
     let (frame, losses) = run.device.objective(model, frame, &objective)?;
     let mut gradients = Gradients::default();
@@ -621,7 +636,7 @@ fn sized_case() -> Case {
     Case { px: PX, instances: 20_000, ..Case::SMALL }
 }
 
-fn options(give_up: &[Rung]) -> CudaOptions {
+fn options(give_up: &[Fallback]) -> CudaOptions {
     CudaOptions { give_up: give_up.to_vec(), ..CudaOptions::default() }
 }
 
@@ -632,7 +647,7 @@ fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
 
 #[test]
 fn views_shrink_when_steps_do_not_fit_and_recover() -> Result<(), DeviceError> {
-    let give_up = [Rung::Slack, Rung::Photographs, Rung::Resolution];
+    let give_up = [Fallback::Slack, Fallback::Photographs, Fallback::Resolution];
     let mut run = DryRun::open_with(sized_case(), &options(&give_up), Bytes(400 << 20))?;
     let mut trained = Trained::on(&mut run)?;
     run.step_with_relief(&mut trained, 1)?;
@@ -646,7 +661,8 @@ fn views_shrink_when_steps_do_not_fit_and_recover() -> Result<(), DeviceError> {
     let scale = run.device.training_scale();
     assert!(scale.is_below(TrainingScale::FULL), "{scale:?}");
     let changes = run.device.take_changes().unwrap_or_default().changes;
-    let smaller: Vec<_> = changes.iter().filter(|change| change.rung == Rung::Resolution).collect();
+    let smaller: Vec<_> =
+        changes.iter().filter(|change| change.fallback == Fallback::Resolution).collect();
     assert!(matches!(smaller[..], [change] if change.given_up && change.bytes > Bytes(0)));
 
     run.device.session.heap.set_budget(Bytes(400 << 20));
@@ -658,20 +674,22 @@ fn views_shrink_when_steps_do_not_fit_and_recover() -> Result<(), DeviceError> {
     run.device.use_training_scale(TrainingScale::FULL)?;
     run.step_with_relief(&mut trained, 901)?;
     let changes = run.device.take_changes().unwrap_or_default().changes;
-    assert!(changes.iter().any(|change| change.rung == Rung::Resolution && !change.given_up));
+    assert!(
+        changes.iter().any(|change| change.fallback == Fallback::Resolution && !change.given_up)
+    );
     Ok(())
 }
 
 #[test]
 fn views_keep_their_size_without_the_fallback() -> Result<(), DeviceError> {
-    let mut run = DryRun::open_with(sized_case(), &options(&[Rung::Slack]), Bytes(60 << 20))?;
+    let mut run = DryRun::open_with(sized_case(), &options(&[Fallback::Slack]), Bytes(60 << 20))?;
     let mut trained = Trained::on(&mut run)?;
     let refused = run.step_with_relief(&mut trained, 1);
     assert!(refused.is_err_and(|error| error.is_out_of_memory()));
     // Nor does a resumed run that had smaller views.
     run.device.use_training_scale(TrainingScale::after(3))?;
     assert_eq!(run.device.training_scale(), TrainingScale::FULL);
-    let named = options(&[Rung::Slack, Rung::Resolution]);
+    let named = options(&[Fallback::Slack, Fallback::Resolution]);
     let mut run = DryRun::open_with(sized_case(), &named, Bytes(60 << 20))?;
     run.device.use_training_scale(TrainingScale::after(3))?;
     assert_eq!(run.device.training_scale(), TrainingScale::after(3));
@@ -685,7 +703,7 @@ fn a_step_fails_only_at_the_smallest_size(
     #[case] compensation: Option<Compensation>,
 ) -> Result<(), DeviceError> {
     let sized_case = Case { compensation, ..sized_case() };
-    let give_up = options(&[Rung::Slack, Rung::Photographs, Rung::Resolution]);
+    let give_up = options(&[Fallback::Slack, Fallback::Photographs, Fallback::Resolution]);
     let mut failed = 0;
     // From too little for the smallest views to enough for the full size: each part of a step is refused in turn.
     for mib in 8..100 {
@@ -715,9 +733,13 @@ fn a_smaller_view_predicts_the_scratch_of_a_full_one() -> Result<(), DeviceError
         let mut run = DryRun::open_with(sized_case, &options(&[]), Bytes(400 << 20))?;
         let model =
             run.device.upload(&Gaussians::zeros(sized_case.sh_degree, sized_case.gaussians))?;
-        let wants = sized_case.wants();
-        let frame =
-            run.device.render_train(&model, &sized_case.view(), &sized_case.settings(), &wants)?;
+        let request = sized_case.train_request();
+        let frame = run.device.render_train(
+            &model,
+            &sized_case.view(),
+            &sized_case.settings(),
+            &request,
+        )?;
         let library = run.device.session.heap.cub_scratch();
         let planned = frame.planned(sized_case.gaussians, Inputs::NONE, false);
         Ok::<_, DeviceError>(view_scratch(dry_run, library, sized_case.gaussians as u64, planned).0)
@@ -734,14 +756,15 @@ fn a_smaller_view_predicts_the_scratch_of_a_full_one() -> Result<(), DeviceError
 #[test]
 fn growth_leaves_memory_for_later_terms() -> Result<(), DeviceError> {
     let granted = |inputs, coarse| {
-        let options = CudaOptions { inputs, coarse, ..options(&[Rung::Slack, Rung::Births]) };
+        let options =
+            CudaOptions { inputs, coarse, ..options(&[Fallback::Slack, Fallback::NewGaussians]) };
         let mut run = DryRun::open_with(sized_case(), &options, Bytes(400 << 20))?;
         let mut trained = Trained::on(&mut run)?;
         run.step(&mut trained, 1)?;
         run.device.trim_memory()?;
         let heap = &run.device.session.heap;
         heap.set_budget(Bytes(heap.total().0 + (200 << 20)));
-        run.device.grant_births(&mut trained.model, 10_000_000)
+        run.device.grant_new_gaussians(&mut trained.model, 10_000_000)
     };
     let coarse = PlannedCoarse { neighbours: 16, shortens: false, maps: Maps::Undrawn };
     for coarse in [None, Some(coarse)] {
@@ -755,15 +778,15 @@ fn growth_leaves_memory_for_later_terms() -> Result<(), DeviceError> {
 #[test]
 fn a_view_predicts_the_scratch_of_later_terms() -> Result<(), DeviceError> {
     let later = Term::Distortion.needs();
-    let scratch = |inputs, asked| {
+    let scratch = |inputs, requested| {
         let mut run = DryRun::open_with(sized_case(), &options(&[]), Bytes(400 << 20))?;
         let model = run.device.upload(&Gaussians::zeros(run.case.sh_degree, run.case.gaussians))?;
         let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
-        let wants = Wants { inputs, ..Wants::default() };
-        let frame = run.device.render_train(&model, &run.case.view(), &settings, &wants)?;
-        assert_eq!(frame.lacks(asked), inputs != asked && asked != Inputs::NONE);
+        let request = TrainRequest { inputs, ..TrainRequest::default() };
+        let frame = run.device.render_train(&model, &run.case.view(), &settings, &request)?;
+        assert_eq!(frame.lacks(requested), inputs != requested && requested != Inputs::NONE);
         let library = run.device.session.heap.cub_scratch();
-        let planned = frame.planned(run.case.gaussians, asked, false);
+        let planned = frame.planned(run.case.gaussians, requested, false);
         Ok::<_, DeviceError>(view_scratch(dry_run, library, run.case.gaussians as u64, planned))
     };
     let with = scratch(later, Inputs::NONE)?;

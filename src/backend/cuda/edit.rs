@@ -8,8 +8,8 @@ use super::stage::relocate::{DrawRule, MultinomialSampler};
 use super::stage::smooth;
 use crate::backend::rows::RowsVersion;
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Drawing, Drawn, Edit, EditRule, Edited, Pick, RenderSettings,
-    ScoreRule, Statistics, Wants,
+    Adjust, Candidates, DeviceError, DrawSettings, Drawn, Edit, EditRule, Edited, Pick,
+    RenderSettings, ScoreRule, Statistics, TrainRequest,
 };
 use crate::dataset::View;
 use crate::model::Gaussians;
@@ -41,8 +41,8 @@ impl Edit<Gaussians> for Cuda {
         if let Some(faces) = &mut model.faces {
             faces.forget(&self.session)?;
         }
-        let wants = Wants { observe: Some(Statistics::Norms), ..Wants::default() };
-        let drawing = Drawing::trained(settings, &wants);
+        let request = TrainRequest { observe: Some(Statistics::Norms), ..TrainRequest::default() };
+        let drawing = DrawSettings::trained(settings, &request);
         for view in views {
             self.draw::<Drawn, _>(model, view, &drawing)?.weigh(&mut self.session, model)?;
         }
@@ -74,9 +74,9 @@ impl Edit<Gaussians> for Cuda {
             (Pick::Best(kept), ScoreRule::Weight) => Picked::Retained(
                 self.with_room(|session| DensifyWork::select(session, model, candidates, kept))?,
             ),
-            (Pick::Best(births), _) => Picked::Best(
-                self.with_room(|session| DensifyWork::select(session, model, candidates, births))?,
-            ),
+            (Pick::Best(new_gaussians), _) => Picked::Best(self.with_room(|session| {
+                DensifyWork::select(session, model, candidates, new_gaussians)
+            })?),
             (Pick::WithReplacement { into, key }, ScoreRule::Opacity { min }) => {
                 let rule = DrawRule { into, key, opacity_min: min };
                 Picked::Drawn(
@@ -115,9 +115,9 @@ impl Edit<Gaussians> for Cuda {
     fn adjust(&mut self, model: &mut Model, adjust: &Adjust) -> Result<(), DeviceError> {
         let ceiling = match *adjust {
             Adjust::ResetOpacity(ceiling) => ceiling,
-            Adjust::FadeOpacity { factor, floor } => {
+            Adjust::DecayOpacity { factor, floor } => {
                 catch_up(&self.session, model)?;
-                return densify::fade_opacity(&self.session, model, factor, floor);
+                return densify::decay_opacity(&self.session, model, factor, floor);
             }
             Adjust::RaiseOpacityFloor { before, after } => {
                 return densify::raise_opacity_floor(&self.session, model, before, after);

@@ -11,9 +11,9 @@ use crate::backend::{DeviceError, FrameState, Inputs};
 use crate::layout::{MemoryPlace, ModelSize, NEIGHBOURS};
 use crate::memory::plan::{
     CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, HostGrowth, PlannedCoarse, Storage,
-    largest_births, search_scratch, view_scratch,
+    most_new_gaussians, search_scratch, view_scratch,
 };
-use crate::memory::{Bytes, Gain, Holder, Ladder, Refusal, Rung};
+use crate::memory::{Bytes, Fallback, FallbackPolicy, Gain, Holder, Refusal};
 use crate::model::{Gaussians, Primitive};
 
 /// Minimum shortage, used when the driver reports none.
@@ -42,30 +42,30 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
         }
     }
 
-    fn give_up(&mut self, rung: Rung, missing: Bytes) -> Result<Gain, DeviceError> {
+    fn give_up(&mut self, fallback: Fallback, missing: Bytes) -> Result<Gain, DeviceError> {
         let heap = &self.session.heap;
         let before = heap.total();
-        match rung {
+        match fallback {
             // Between iterations the slack is gone already, except for the next iteration's. Others could take that.
-            Rung::Slack if self.model.is_none() && heap.excess() == Bytes(0) => {
+            Fallback::Slack if self.model.is_none() && heap.excess() == Bytes(0) => {
                 heap.trim_scratch()?;
             }
-            Rung::Photographs => match self.images.evict(self.session, missing) {
+            Fallback::Photographs => match self.images.evict(self.session, missing) {
                 // Photographs in use need memory to go to.
                 Err(error) if error.is_out_of_memory() => return Ok(Gain::Nothing),
                 done => drop(done?),
             },
             // Between iterations there are no lists: bands would free nothing.
-            Rung::Bands if self.model.is_none() && self.session.bands == BandPolicy::Never => {
+            Fallback::Bands if self.model.is_none() && self.session.bands == BandPolicy::Never => {
                 self.session.bands = BandPolicy::WhenNeeded;
                 return Ok(Gain::Bytes(Bytes(0)));
             }
             // Their holder drops them after a failed iteration or before the next one.
-            Rung::Neighbours => {
+            Fallback::Neighbours => {
                 let held = heap.used_by(NEIGHBOURS.label);
                 return Ok(self.session.list_room.shorten(held));
             }
-            Rung::Compact => {
+            Fallback::Compact => {
                 if let Some(model) = &mut self.model
                     && !model.storage().is_compact()
                     && is_compactable::<P>()
@@ -77,7 +77,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                     }
                 }
             }
-            Rung::Offload => {
+            Fallback::Offload => {
                 if let Some(model) = &mut self.model
                     && is_offloadable::<P>()
                     && has_room_on_host(heap, model, model.len())
@@ -91,42 +91,46 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
                             // A model that was made compact on the way stays so.
                             tracing::warn!("colours stay in the GPU's memory: {error}");
                             let gained = before.0.saturating_sub(heap.total().0);
-                            return Ok(Gain::Begun(Rung::Compact, Bytes(gained)));
+                            return Ok(Gain::Begun(Fallback::Compact, Bytes(gained)));
                         }
                         done => drop(done?),
                     }
                 }
             }
             // Views are drawn smaller from the next step on.
-            Rung::Resolution if self.model.is_some() => return Ok(self.session.view_size.lower()),
-            Rung::Slack | Rung::Bands | Rung::Births | Rung::Resolution => {}
+            Fallback::Resolution if self.model.is_some() => {
+                return Ok(self.session.view_size.lower());
+            }
+            Fallback::Slack | Fallback::Bands | Fallback::NewGaussians | Fallback::Resolution => {}
         }
         let gained = before.0.saturating_sub(self.session.heap.total().0);
         Ok(if gained > 0 { Gain::Bytes(Bytes(gained)) } else { Gain::Nothing })
     }
 
-    fn cost(&self, rung: Rung) -> Option<Bytes> {
-        match rung {
-            Rung::Photographs => {
+    fn cost(&self, fallback: Fallback) -> Option<Bytes> {
+        match fallback {
+            Fallback::Photographs => {
                 self.images.all_fit(&self.session.heap).then(|| self.images.absent())
             }
             // An eighth more than the largest need, so that the next view does not bring the bands back.
-            Rung::Bands => {
+            Fallback::Bands => {
                 let need = self.session.banded_need.0;
                 Some(Bytes(need + need / 8))
             }
             // Includes the scratch of the search and of the following iterations.
-            Rung::Neighbours => {
+            Fallback::Neighbours => {
                 let (lists, heap) = (&self.session.list_room, &self.session.heap);
                 let scratch = search_scratch(dry_run, lists.gaussians()).max(heap.recent_scratch());
                 Some(lists.missing() + scratch)
             }
             // Includes the photographs, which are uploaded again.
-            Rung::Resolution => {
+            Fallback::Resolution => {
                 let taken = self.session.heap.recent_scratch() + self.images.resident_bytes();
                 self.session.view_size.missing(taken)
             }
-            Rung::Slack | Rung::Compact | Rung::Offload | Rung::Births => None,
+            Fallback::Slack | Fallback::Compact | Fallback::Offload | Fallback::NewGaussians => {
+                None
+            }
         }
     }
 
@@ -134,16 +138,16 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
         self.session.heap.available_bytes()
     }
 
-    fn restore(&mut self, rung: Rung) -> Result<(), DeviceError> {
-        match rung {
-            Rung::Photographs => self.images.allow_resident(&self.session.heap),
-            Rung::Bands => {
+    fn restore(&mut self, fallback: Fallback) -> Result<(), DeviceError> {
+        match fallback {
+            Fallback::Photographs => self.images.allow_resident(&self.session.heap),
+            Fallback::Bands => {
                 self.session.bands = BandPolicy::Never;
                 self.session.banded_need = Bytes(0);
             }
-            Rung::Neighbours => self.session.list_room.lengthen(),
-            Rung::Resolution => self.session.view_size.restore(),
-            Rung::Slack | Rung::Compact | Rung::Offload | Rung::Births => {}
+            Fallback::Neighbours => self.session.list_room.lengthen(),
+            Fallback::Resolution => self.session.view_size.restore(),
+            Fallback::Slack | Fallback::Compact | Fallback::Offload | Fallback::NewGaussians => {}
         }
         Ok(())
     }
@@ -166,11 +170,11 @@ pub(super) fn has_room_on_host<P: CudaPrimitive>(
 
 /// Runs work that needs memory, and gives up one holding after the other if there is too little.
 pub(super) fn with_room<R>(
-    ladder: &mut Ladder,
+    policy: &mut FallbackPolicy,
     mut parts: Parts<'_>,
     mut work: impl FnMut(&mut Parts<'_>) -> Result<R, DeviceError>,
 ) -> Result<R, DeviceError> {
-    ladder.climb(&mut parts, |parts| {
+    policy.run(&mut parts, |parts| {
         let done = work(parts);
         if matches!(done, Err(DeviceError::OutOfMemory { .. })) {
             // Another program took memory meanwhile.
@@ -182,7 +186,7 @@ pub(super) fn with_room<R>(
 
 /// Updates the memory that others use, frees what is needed, and restores what fits.
 pub(super) fn between_iterations<P: CudaPrimitive>(
-    ladder: &mut Ladder,
+    policy: &mut FallbackPolicy,
     mut parts: Parts<'_, P>,
 ) -> Result<(), DeviceError> {
     parts.session.heap.update_foreign_use()?;
@@ -191,39 +195,44 @@ pub(super) fn between_iterations<P: CudaPrimitive>(
     }
     parts.session.heap.trim_slack()?;
     if parts.images.is_short_of_room(&parts.session.heap) {
-        ladder.record_once(Rung::Photographs);
+        policy.record_once(Fallback::Photographs);
     }
-    match ladder.climb(&mut parts, |parts| within_budget(&parts.session.heap)) {
+    match policy.run(&mut parts, |parts| within_budget(&parts.session.heap)) {
         // The next iteration will have less memory.
         Err(error) if error.is_out_of_memory() && parts.session.is_waiting() => {}
         // The driver has granted what is held: it stays, and nothing more is taken.
         Err(error) if error.is_out_of_memory() => {
-            ladder.warn_of_excess(parts.session.heap.excess());
+            policy.warn_about_excess(parts.session.heap.excess());
         }
         other => {
             other?;
-            ladder.warn_of_excess(Bytes(0));
+            policy.warn_about_excess(Bytes(0));
         }
     }
-    ladder.restore_rungs(&mut parts)
+    policy.restore_fallbacks(&mut parts)
 }
 
 /// Gives up what is left after an iteration failed. Returns true if memory was gained or will be.
 pub(super) fn relieve<P: CudaPrimitive>(
-    ladder: &mut Ladder,
+    policy: &mut FallbackPolicy,
     mut parts: Parts<'_, P>,
     error: &DeviceError,
 ) -> Result<bool, DeviceError> {
     let Some(missing) = parts.missing(error) else { return Ok(false) };
-    let may_help =
-        [Rung::Photographs, Rung::Neighbours, Rung::Compact, Rung::Offload, Rung::Resolution];
-    for rung in ladder.in_order(&may_help) {
+    let may_help = [
+        Fallback::Photographs,
+        Fallback::Neighbours,
+        Fallback::Compact,
+        Fallback::Offload,
+        Fallback::Resolution,
+    ];
+    for fallback in policy.in_order(&may_help) {
         // Smaller views reduce their own steps alone.
-        if rung == Rung::Resolution && !parts.session.view_size.is_refused() {
+        if fallback == Fallback::Resolution && !parts.session.view_size.is_refused() {
             continue;
         }
-        if let Some((rung, bytes)) = parts.give_up(rung, missing)?.of(rung) {
-            ladder.record(rung, bytes);
+        if let Some((fallback, bytes)) = parts.give_up(fallback, missing)?.of(fallback) {
+            policy.record(fallback, bytes);
             return Ok(true);
         }
     }
@@ -297,9 +306,9 @@ impl ScratchHighWater {
         gaussians: usize,
         earlier: Bytes,
         heap: &Heap,
-        ladder: &Ladder,
+        policy: &FallbackPolicy,
     ) {
-        self.record(self.needed(frame, gaussians, earlier, heap, ladder), gaussians);
+        self.record(self.needed(frame, gaussians, earlier, heap, policy), gaussians);
         let inputs = self.inputs;
         if let Some(CoarseHighWater { stage: coarse, most }) = &mut self.coarse {
             let of_frame = |in_bands| {
@@ -309,7 +318,7 @@ impl ScratchHighWater {
             let beside = in_coarse(earlier, coarse);
             let at_once = of_frame(false) + beside;
             if each(at_once, gaussians) > most[0] {
-                let in_bands = in_bands(ladder).then(|| of_frame(true) + beside);
+                let in_bands = in_bands(policy).then(|| of_frame(true) + beside);
                 let needed = in_bands.map_or(at_once, |needed| needed.min(at_once));
                 most[0] = most[0].max(each(needed, gaussians));
             }
@@ -323,7 +332,7 @@ impl ScratchHighWater {
         gaussians: usize,
         earlier: Bytes,
         heap: &Heap,
-        ladder: &Ladder,
+        policy: &FallbackPolicy,
     ) -> Bytes {
         let of_frame = |in_bands| {
             let planned = frame.planned(gaussians, self.inputs, in_bands);
@@ -334,7 +343,7 @@ impl ScratchHighWater {
             false => heap.live_scratch(),
         };
         // A view that takes no more than earlier ones changes nothing, in bands or not.
-        if !in_bands(ladder) || each(at_once, gaussians) <= self.most[0] {
+        if !in_bands(policy) || each(at_once, gaussians) <= self.most[0] {
             return at_once;
         }
         of_frame(true).min(at_once)
@@ -358,11 +367,11 @@ impl ScratchHighWater {
     }
 
     /// Returns the needs of the coarse stage, with the shortest neighbour lists that precede limits of densification.
-    fn in_coarse(&self, gaussians: usize, ladder: &Ladder) -> Option<CoarseGrowth> {
+    fn in_coarse(&self, gaussians: usize, policy: &FallbackPolicy) -> Option<CoarseGrowth> {
         let CoarseHighWater { stage: coarse, most } = self.coarse?;
         let most = most[0].max(most[1]);
         let [.., fewest] = FEWER_NEIGHBOURS;
-        let neighbours = if ladder.comes_before(Rung::Neighbours, Rung::Births) {
+        let neighbours = if policy.comes_before(Fallback::Neighbours, Fallback::NewGaussians) {
             coarse.neighbours.min(fewest)
         } else {
             coarse.neighbours
@@ -385,8 +394,8 @@ fn all(each: f64, gaussians: usize) -> Bytes {
 }
 
 /// True if views are drawn in bands before densification is limited.
-fn in_bands(ladder: &Ladder) -> bool {
-    ladder.comes_before(Rung::Bands, Rung::Births)
+fn in_bands(policy: &FallbackPolicy) -> bool {
+    policy.comes_before(Fallback::Bands, Fallback::NewGaussians)
 }
 
 /// Returns an upper bound of what earlier views of a batch hold in the coarse stage: with features, 4 bytes a Gaussian
@@ -396,18 +405,18 @@ fn in_coarse(earlier: Bytes, coarse: &PlannedCoarse) -> Bytes {
 }
 
 /// Returns how many of `wish` new Gaussians fit when everything is given up that precedes them.
-pub(super) fn births<P: Primitive>(
+pub(super) fn new_gaussians<P: Primitive>(
     high_water: &ScratchHighWater,
     model: &Model<P>,
     wish: usize,
     images: &PhotoStore,
     heap: &Heap,
-    ladder: &Ladder,
+    policy: &FallbackPolicy,
 ) -> usize {
     let mapped = model.mapped();
     let mut others = heap.total().0.saturating_sub(mapped.iter().map(|bytes| bytes.0).sum());
     others = others.saturating_sub(heap.mapped_scratch().0);
-    if ladder.comes_before(Rung::Photographs, Rung::Births) {
+    if policy.comes_before(Fallback::Photographs, Fallback::NewGaussians) {
         others = others.saturating_sub(images.resident_bytes().0);
     }
     let growth = Growth {
@@ -419,7 +428,7 @@ pub(super) fn births<P: Primitive>(
         granule: Granule(heap.granule()),
         is_virtual: heap.is_virtual(),
         target: high_water.target,
-        coarse: high_water.in_coarse(model.len(), ladder),
+        coarse: high_water.in_coarse(model.len(), policy),
         host: (model.storage() == Storage::Offloaded).then(|| HostGrowth {
             room: Bytes(model.mapped_on_host().0.saturating_add(heap.left_on_host().0)),
             granule: Granule(heap.granule_in(MemoryPlace::Host)),
@@ -427,7 +436,7 @@ pub(super) fn births<P: Primitive>(
         }),
         dry_run,
     };
-    usize::try_from(largest_births(&growth, wish as u64)).unwrap_or(wish).min(wish)
+    usize::try_from(most_new_gaussians(&growth, wish as u64)).unwrap_or(wish).min(wish)
 }
 
 #[cfg(test)]
@@ -452,27 +461,27 @@ mod tests {
     }
 
     #[test]
-    fn the_coarse_stage_counts_short_lists_only_if_they_precede_births() {
+    fn the_coarse_stage_counts_short_lists_only_before_new_gaussians() {
         let coarse = PlannedCoarse { neighbours: 16, shortens: true, maps: Maps::Undrawn };
         let high_water = ScratchHighWater {
             coarse: Some(CoarseHighWater { stage: coarse, most: [20.0, 70.5] }),
             ..ScratchHighWater::default()
         };
         for (order, neighbours) in [
-            (&[Rung::Neighbours, Rung::Births][..], 10),
-            (&[Rung::Births, Rung::Neighbours], 16),
-            (&[Rung::Births], 16),
+            (&[Fallback::Neighbours, Fallback::NewGaussians][..], 10),
+            (&[Fallback::NewGaussians, Fallback::Neighbours], 16),
+            (&[Fallback::NewGaussians], 16),
         ] {
-            let found = high_water.in_coarse(1000, &Ladder::new(order)).unwrap();
+            let found = high_water.in_coarse(1000, &FallbackPolicy::new(order)).unwrap();
             assert_eq!((found.neighbours, found.scratch), (neighbours, Bytes(70_500)));
         }
         let mut high_water = high_water;
         for _ in 0..REMEMBERED / 2 {
             high_water.record(Bytes(500), 100);
         }
-        let found = high_water.in_coarse(1000, &Ladder::new(&[])).unwrap();
+        let found = high_water.in_coarse(1000, &FallbackPolicy::new(&[])).unwrap();
         assert_eq!(found.scratch, Bytes(20_000), "what was long ago is forgotten");
         let high_water = ScratchHighWater::of_run(None, None, Inputs::NONE);
-        assert!(high_water.in_coarse(1000, &Ladder::new(&[])).is_none());
+        assert!(high_water.in_coarse(1000, &FallbackPolicy::new(&[])).is_none());
     }
 }

@@ -46,6 +46,7 @@ mod stage {
     pub(crate) mod bin;
     pub(crate) mod bind;
     pub(crate) mod blend;
+    pub(crate) mod contribution;
     pub(crate) mod densify;
     pub(crate) mod depth;
     pub(crate) mod fuse;
@@ -61,7 +62,6 @@ mod stage {
     pub(crate) mod reorder;
     pub(crate) mod smooth;
     pub(crate) mod surface;
-    pub(crate) mod worth;
 }
 
 #[cfg(kernels)]
@@ -88,11 +88,11 @@ use photos::PhotoStore;
 use primitive::{is_compactable, is_offloadable};
 use session::Session;
 
-use super::{DeviceError, Drawing, Inputs, Look, RenderSettings};
+use super::{DeviceError, DrawSettings, Inputs, RenderRequest, RenderSettings};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
 use crate::memory::plan::{PlannedCoarse, Storage};
-use crate::memory::{Bytes, HostAllowance, Ladder, Limit, Rung};
+use crate::memory::{Bytes, Fallback, FallbackPolicy, HostAllowance, Limit};
 use crate::model::Primitive;
 
 /// Options of a GPU.
@@ -109,7 +109,7 @@ pub struct CudaOptions {
     /// Number of processes of the run on this host.
     pub ranks_here: u32,
     /// Fallbacks when memory is short, in order.
-    pub give_up: Vec<Rung>,
+    pub give_up: Vec<Fallback>,
     /// Iterations between two trims of unused memory.
     pub trim_interval: u32,
     /// Storage of models.
@@ -148,7 +148,7 @@ impl Default for CudaOptions {
 pub struct Cuda {
     images: PhotoStore,
     session: Session,
-    ladder: Ladder,
+    policy: FallbackPolicy,
     trim_interval: u32,
     /// Iteration after which memory was trimmed last.
     governed_at: Option<u32>,
@@ -172,7 +172,7 @@ impl Cuda {
         Ok(Self {
             images: PhotoStore::new(&session)?,
             session,
-            ladder: Ladder::new(&options.give_up),
+            policy: FallbackPolicy::new(&options.give_up),
             trim_interval: options.trim_interval.max(1),
             governed_at: None,
             high_water: ScratchHighWater::of_run(options.target, options.coarse, options.inputs),
@@ -201,28 +201,28 @@ impl Cuda {
         catch_up(&self.session, model)
     }
 
-    /// Creates a model of zeros: compact, then offloaded, if memory is short and the ladder allows it.
+    /// Creates a model of zeros: compact, then offloaded, if memory is short and the policy allows it.
     fn room_for_model<P: CudaPrimitive>(
         &mut self,
         sh_degree: u32,
         count: usize,
     ) -> Result<Model<P>, DeviceError> {
         let mut made = self.with_room(|session| tables::zeros(session, sh_degree, count));
-        for rung in self.ladder.in_order(&[Rung::Compact, Rung::Offload]) {
+        for fallback in self.policy.in_order(&[Fallback::Compact, Fallback::Offload]) {
             if !made.as_ref().is_err_and(DeviceError::is_out_of_memory) {
                 break;
             }
             let now = self.session.storage;
-            self.session.storage = match rung {
-                Rung::Compact if is_compactable::<P>() && !now.is_compact() => Storage::Compact,
-                Rung::Offload if is_offloadable::<P>() && now != Storage::Offloaded => {
+            self.session.storage = match fallback {
+                Fallback::Compact if is_compactable::<P>() && !now.is_compact() => Storage::Compact,
+                Fallback::Offload if is_offloadable::<P>() && now != Storage::Offloaded => {
                     Storage::Offloaded
                 }
                 _ => continue,
             };
             made = self.with_room(|session| tables::zeros(session, sh_degree, count));
             match &made {
-                Ok(_) => self.ladder.record(rung, Bytes(0)),
+                Ok(_) => self.policy.record(fallback, Bytes(0)),
                 // The next fallback may not need the host.
                 Err(error) if error.is_out_of_host_memory() => self.session.storage = now,
                 Err(_) => {}
@@ -244,9 +244,9 @@ impl Cuda {
         &mut self,
         mut work: impl FnMut(&mut PhotoStore, &mut Session) -> Result<R, DeviceError>,
     ) -> Result<R, DeviceError> {
-        let Self { images, session, ladder, .. } = self;
+        let Self { images, session, policy, .. } = self;
         let parts: Parts<'_> = Parts { images, session, model: None };
-        govern::with_room(ladder, parts, |parts| work(parts.images, parts.session))
+        govern::with_room(policy, parts, |parts| work(parts.images, parts.session))
     }
 
     /// Makes a model's state compact. Returns the bytes freed.
@@ -278,7 +278,7 @@ impl Cuda {
         settings: &RenderSettings,
         inputs: &[f32],
     ) -> Result<Vec<f32>, DeviceError> {
-        let drawing = Drawing::shown(settings, Look::IMAGE);
+        let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
         probe::probe(&self.session, call, view, &drawing, inputs)
     }
 }

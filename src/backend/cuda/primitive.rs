@@ -105,9 +105,9 @@ impl CudaPrimitive for Gaussians {
 
 pub(crate) fn require<P: CudaPrimitive>(
     capability: Capability,
-    is_asked_for: bool,
+    is_requested: bool,
 ) -> Result<(), DeviceError> {
-    if is_asked_for && !P::CAPABILITIES.contains(&capability) {
+    if is_requested && !P::CAPABILITIES.contains(&capability) {
         return Err(unsupported::<P>(capability.words()));
     }
     Ok(())

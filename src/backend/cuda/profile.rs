@@ -9,7 +9,7 @@ use super::model::lanes::LANES;
 use super::model::tables::Model;
 use super::session::Session;
 use super::stage::bands::Lists;
-use crate::abi::{BLEND_CHUNK, BLEND_PARTS, TileRange, UNSEEN};
+use crate::abi::{BLEND_CHUNK, BLEND_WARP_TILES, TileRange, UNSEEN};
 use crate::backend::{CopySpeed, DeviceError, Drawn, Profiler, RowWords, StageTime, Work};
 use crate::layout::{COPY_TEST, Source as _};
 use crate::model::Primitive;
@@ -90,7 +90,7 @@ fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySp
 /// Rows of a lane block whose values lie in one sector of 32 bytes.
 const SECTOR_ROWS: usize = 8;
 
-const PARTS: usize = BLEND_PARTS as usize;
+const WARP_TILES: usize = BLEND_WARP_TILES as usize;
 
 /// Counts the work of the stages in a frame. Returns `None` without a backward pass or in bands, which keep no lists.
 fn count<P: Primitive>(
@@ -194,24 +194,25 @@ struct Walked {
 fn walked(lists: &TileLists<'_>) -> Walked {
     let mut walked = Walked::default();
     let mut is_hit = vec![false; lists.visible];
-    for ((tile, range), reached) in lists.ranges.iter().enumerate().zip(lists.reached.chunks(PARTS))
+    for ((tile, range), reached) in
+        lists.ranges.iter().enumerate().zip(lists.reached.chunks(WARP_TILES))
     {
         let most = reached.iter().copied().max().unwrap_or(0);
         walked.instances += u64::from(most);
         walked.chunks += u64::from(most.div_ceil(BLEND_CHUNK));
-        for &of_part in reached {
+        for &of_warp_tile in reached {
             // The state before the first chunk is known.
-            walked.states += u64::from(of_part.div_ceil(BLEND_CHUNK).saturating_sub(1));
+            walked.states += u64::from(of_warp_tile.div_ceil(BLEND_CHUNK).saturating_sub(1));
         }
         // Tiles start at a new word: the last word of a tile may not be full.
         let first_word = range.start as usize / LANES + tile;
         for word in 0..most.div_ceil(u32::BITS) {
             let mut of_any = 0;
-            for (part, &of_part) in reached.iter().enumerate() {
-                if word * u32::BITS >= of_part {
+            for (warp_tile, &of_warp_tile) in reached.iter().enumerate() {
+                if word * u32::BITS >= of_warp_tile {
                     continue;
                 }
-                let hits = lists.hits[(first_word + word as usize) * PARTS + part];
+                let hits = lists.hits[(first_word + word as usize) * WARP_TILES + warp_tile];
                 walked.hit_words += 1;
                 walked.hits += u64::from(hits.count_ones());
                 of_any |= hits;
@@ -248,18 +249,18 @@ mod tests {
         let range = |start, end| TileRange { start, end };
         let ranges = [range(0, 0), range(0, 40), range(40, 340)];
         let splat_from_instance: Vec<u32> = (0..340).map(|instance| instance % 100).collect();
-        let mut reached = vec![0; 3 * PARTS];
+        let mut reached = vec![0; 3 * WARP_TILES];
         // Parts 0 and 5 of the second tile, the first finished after 32; part 7 of the third.
-        (reached[PARTS], reached[PARTS + 5], reached[2 * PARTS + 7]) = (32, 40, 300);
+        (reached[WARP_TILES], reached[WARP_TILES + 5], reached[2 * WARP_TILES + 7]) = (32, 40, 300);
         // Words that were not written hold anything.
-        let mut hits = vec![u32::MAX; (340 / 32 + 3 + 1) * PARTS];
-        let second = PARTS;
+        let mut hits = vec![u32::MAX; (340 / 32 + 3 + 1) * WARP_TILES];
+        let second = WARP_TILES;
         hits[second] = 0b101;
         hits[second + 5] = 0b1;
-        hits[second + PARTS + 5] = 0b1000_0000;
-        let third = (40 / 32 + 2) * PARTS + 7;
+        hits[second + WARP_TILES + 5] = 0b1000_0000;
+        let third = (40 / 32 + 2) * WARP_TILES + 7;
         for word in 0..10 {
-            hits[third + word * PARTS] = u32::from(word == 9);
+            hits[third + word * WARP_TILES] = u32::from(word == 9);
         }
         let walked = walked(&TileLists {
             visible: 100,

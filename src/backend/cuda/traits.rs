@@ -14,28 +14,29 @@ use super::photos::Target;
 use super::primitive::CudaPrimitive;
 use super::stage::appearance::ColorTables;
 use super::stage::bind::{self, Binding};
+use super::stage::contribution::ContributionSums;
 use super::stage::fuse::{BrickSurvey, FusedVoxels};
 use super::stage::loss::PendingLosses;
 use super::stage::lpips::LpipsModel;
 use super::stage::neighbours::{self, NearestLists, PaletteRows};
 use super::stage::project::{DrawnView, Splats, expect};
-use super::stage::worth::WorthSums;
 use super::stage::{densify, reorder, smooth};
 use super::{BandPolicy, Cuda, dry_run};
 use crate::backend::neighbours::list_len;
 use crate::backend::{
-    AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Compensated, Device,
-    DeviceError, DeviceInfo, DeviceMemory, Drawing, Drawn, FaceStatistics, Faces, Filter3d,
-    FrameState, Fresh, Fuse, Inputs, LadderState, Look, Lpips, MaskedView, Measured, MemoryEntry,
-    MemoryKind, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Ranks, Remesh, Render,
-    RenderSettings, Rendered, Rows, Scored, Shown, Snapshot, Stay, Store, TableStep, Trainable,
-    Transmittances, Wants, Worth, Worths, check_absent, chunks,
+    AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Compensated, Contribution,
+    Contributions, Device, DeviceError, DeviceInfo, DeviceMemory, DrawSettings, Drawn,
+    FaceStatistics, Faces, FallbackState, Filter3d, FrameState, Fresh, Fuse, Inputs, Lpips,
+    MaskedView, Measured, MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective, Palettes,
+    Peaks, Photo, Ranks, Remesh, Render, RenderRequest, RenderSettings, Rendered, Rows, Scored,
+    Shown, Snapshot, Stay, Store, TableStep, TrainRequest, Trainable, Transmittances, check_absent,
+    chunks,
 };
 use crate::dataset::View;
 use crate::layout::{self, BOUND_GRADIENTS, Purpose};
 use crate::math::morton::Cube;
 use crate::memory::plan::view_scratch;
-use crate::memory::{Bytes, Entry, Holder as _, Kind, Rung, TrainingScale};
+use crate::memory::{Bytes, Entry, Fallback, Holder as _, Kind, TrainingScale};
 use crate::model::{BoundTopology, Gaussians};
 use crate::perceptual::{LpipsInput, LpipsWeights};
 
@@ -103,12 +104,14 @@ impl Device for Cuda {
 
     fn aim_below(&mut self, aim: Option<Bytes>) -> Result<(), DeviceError> {
         self.has_aim = aim.is_some();
-        let may_band = self.ladder.allows(Rung::Bands);
+        let may_band = self.policy.allows(Fallback::Bands);
         match self.session.bands {
             BandPolicy::Never if self.has_aim && may_band => {
                 self.session.bands = BandPolicy::WhenNeeded;
             }
-            BandPolicy::WhenNeeded if !self.has_aim && !self.ladder.is_given_up(Rung::Bands) => {
+            BandPolicy::WhenNeeded
+                if !self.has_aim && !self.policy.is_given_up(Fallback::Bands) =>
+            {
                 self.session.bands = BandPolicy::Never;
             }
             _ => {}
@@ -123,19 +126,19 @@ impl Device for Cuda {
     fn use_training_scale(&mut self, scale: TrainingScale) -> Result<(), DeviceError> {
         let is_resumed = scale.is_below(self.session.view_size.allowed());
         if is_resumed {
-            if !self.ladder.allows(Rung::Resolution) {
+            if !self.policy.allows(Fallback::Resolution) {
                 return Ok(());
             }
-            self.ladder.record_once(Rung::Resolution);
+            self.policy.record_once(Fallback::Resolution);
         }
         self.session.view_size.use_scale(scale);
         self.images.forget_all(&self.session)
     }
 
-    fn take_changes(&mut self) -> Option<LadderState> {
-        let changes = self.ladder.take_changes();
+    fn take_changes(&mut self) -> Option<FallbackState> {
+        let changes = self.policy.take_changes();
         let heap = &self.session.heap;
-        Some(LadderState { changes, held: heap.total(), budget: heap.budget() })
+        Some(FallbackState { changes, held: heap.total(), budget: heap.budget() })
     }
 }
 
@@ -176,7 +179,7 @@ impl Transmittances<Gaussians> for Cuda {
         settings: &RenderSettings,
         places: &[[f32; 3]],
     ) -> Result<Vec<f32>, DeviceError> {
-        let drawing = Drawing::shown(settings, Look::IMAGE);
+        let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
         self.with_room(|session| frame::transmittances(session, model, view, &drawing, places))
     }
 }
@@ -207,27 +210,36 @@ impl Palettes for Cuda {
     }
 }
 
-impl Worths<Gaussians> for Cuda {
-    type WorthSums = WorthSums;
+impl Contributions<Gaussians> for Cuda {
+    type ContributionSums = ContributionSums;
 
-    fn no_worths(&mut self, model: &Model, absent: &[bool]) -> Result<WorthSums, DeviceError> {
+    fn no_contributions(
+        &mut self,
+        model: &Model,
+        absent: &[bool],
+    ) -> Result<ContributionSums, DeviceError> {
         check_absent(absent, model.len())?;
-        self.with_room(|session| WorthSums::new(session, absent))
+        self.with_room(|session| ContributionSums::new(session, absent))
     }
 
-    fn add_worths(
+    fn add_contributions(
         &mut self,
         model: &Model,
         view: &View,
         settings: &RenderSettings,
         target: &Target,
-        sums: &mut WorthSums,
+        sums: &mut ContributionSums,
     ) -> Result<Measured, DeviceError> {
-        let drawing = Drawing::shown(settings, Look::IMAGE);
-        self.with_room(|session| frame::add_worths(session, model, view, &drawing, target, sums))
+        let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
+        self.with_room(|session| {
+            frame::add_contributions(session, model, view, &drawing, target, sums)
+        })
     }
 
-    fn read_worths(&mut self, sums: &WorthSums) -> Result<Vec<Worth>, DeviceError> {
+    fn read_contributions(
+        &mut self,
+        sums: &ContributionSums,
+    ) -> Result<Vec<Contribution>, DeviceError> {
         sums.read(&self.session)
     }
 }
@@ -397,7 +409,7 @@ impl Cuda {
         &mut self,
         model: &Model<P>,
         view: &View,
-        settings: &Drawing,
+        settings: &DrawSettings,
     ) -> Result<Frame<S, P>, DeviceError> {
         let frame: Frame<S, P> =
             self.with_room(|session| frame::draw(session, model, view, settings))?;
@@ -419,8 +431,8 @@ impl Cuda {
         let frame = self.note_refusal(drawn.camera.size, frame)?;
         self.note_bands(&frame, gaussians);
         if drawn.settings.trains {
-            let (heap, ladder) = (&self.session.heap, &self.ladder);
-            self.high_water.observe(&frame, gaussians, earlier, heap, ladder);
+            let (heap, policy) = (&self.session.heap, &self.policy);
+            self.high_water.observe(&frame, gaussians, earlier, heap, policy);
         }
         Ok(frame)
     }
@@ -432,12 +444,12 @@ impl Cuda {
         gaussians: usize,
     ) {
         // A soft limit is no shortage.
-        if frame.is_in_bands() && (!self.has_aim || self.ladder.is_given_up(Rung::Bands)) {
+        if frame.is_in_bands() && (!self.has_aim || self.policy.is_given_up(Fallback::Bands)) {
             let planned = frame.planned(gaussians, Inputs::NONE, false);
             let library = self.session.heap.cub_scratch();
             let whole = view_scratch(dry_run, library, gaussians as u64, planned);
             self.session.banded_need = self.session.banded_need.max(whole);
-            self.ladder.record(Rung::Bands, Bytes(0));
+            self.policy.record(Fallback::Bands, Bytes(0));
         }
     }
 
@@ -463,9 +475,9 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         model: &Model<P>,
         view: &View,
         settings: &RenderSettings,
-        look: Look,
+        request: RenderRequest,
     ) -> Result<Frame<Shown, P>, DeviceError> {
-        self.draw(model, view, &Drawing::shown(settings, look))
+        self.draw(model, view, &DrawSettings::shown(settings, request))
     }
 
     fn render_train(
@@ -473,13 +485,13 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         model: &Model<P>,
         view: &View,
         settings: &RenderSettings,
-        wants: &Wants,
+        request: &TrainRequest,
     ) -> Result<Frame<Drawn, P>, DeviceError> {
         let earlier = self.session.heap.live_scratch();
-        let drawn = self.draw(model, view, &Drawing::trained(settings, wants));
+        let drawn = self.draw(model, view, &DrawSettings::trained(settings, request));
         let frame = self.note_refusal([view.camera.width, view.camera.height], drawn)?;
-        let (heap, ladder) = (&self.session.heap, &self.ladder);
-        self.high_water.observe(&frame, model.len(), earlier, heap, ladder);
+        let (heap, policy) = (&self.session.heap, &self.policy);
+        self.high_water.observe(&frame, model.len(), earlier, heap, policy);
         Ok(frame)
     }
 
@@ -519,7 +531,12 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         view: &View,
         settings: &RenderSettings,
     ) -> Result<(), DeviceError> {
-        expect(&self.session, model, view, &Drawing::trained(settings, &Wants::default()))
+        expect(
+            &self.session,
+            model,
+            view,
+            &DrawSettings::trained(settings, &TrainRequest::default()),
+        )
     }
 
     fn step(
@@ -610,45 +627,53 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
     }
 
     fn govern(&mut self, model: &mut Model<P>, iteration: u32) -> Result<(), DeviceError> {
-        self.ladder.set_time(iteration.into());
+        self.policy.set_time(iteration.into());
         let before = self.governed_at.replace(iteration);
         if !is_due(self.trim_interval, before, iteration) {
             return Ok(());
         }
-        let Self { images, session, ladder, .. } = self;
-        govern::between_iterations(ladder, Parts { images, session, model: Some(model) })
+        let Self { images, session, policy, .. } = self;
+        govern::between_iterations(policy, Parts { images, session, model: Some(model) })
     }
 
     fn relieve(&mut self, model: &mut Model<P>, error: &DeviceError) -> Result<bool, DeviceError> {
-        let Self { images, session, ladder, .. } = self;
-        govern::relieve(ladder, Parts { images, session, model: Some(model) }, error)
+        let Self { images, session, policy, .. } = self;
+        govern::relieve(policy, Parts { images, session, model: Some(model) }, error)
     }
 
-    fn grant_births(&mut self, model: &mut Model<P>, wish: usize) -> Result<usize, DeviceError> {
-        let Self { images, session, ladder, high_water, .. } = self;
-        if !ladder.allows(Rung::Births) {
+    fn grant_new_gaussians(
+        &mut self,
+        model: &mut Model<P>,
+        wish: usize,
+    ) -> Result<usize, DeviceError> {
+        let Self { images, session, policy, high_water, .. } = self;
+        if !policy.allows(Fallback::NewGaussians) {
             return Ok(wish);
         }
         session.heap.update_foreign_use()?;
         model.trim()?;
-        let mut granted = govern::births(high_water, model, wish, images, &session.heap, ladder);
-        for rung in ladder.in_order(&[Rung::Compact, Rung::Offload]) {
-            if granted == wish || !ladder.comes_before(rung, Rung::Births) {
+        let mut granted =
+            govern::new_gaussians(high_water, model, wish, images, &session.heap, policy);
+        for fallback in policy.in_order(&[Fallback::Compact, Fallback::Offload]) {
+            if granted == wish || !policy.comes_before(fallback, Fallback::NewGaussians) {
                 break;
             }
             // Offloading is permanent: not if the host would then hold fewer than the device does now.
             let more = model.len() + granted + 1;
-            if rung == Rung::Offload && !govern::has_room_on_host(&session.heap, model, more) {
+            if fallback == Fallback::Offload
+                && !govern::has_room_on_host(&session.heap, model, more)
+            {
                 continue;
             }
             let mut parts = Parts { images, session, model: Some(model) };
-            if let Some((rung, bytes)) = parts.give_up(rung, Bytes(0))?.of(rung) {
-                ladder.record(rung, bytes);
-                granted = govern::births(high_water, model, wish, images, &session.heap, ladder);
+            if let Some((fallback, bytes)) = parts.give_up(fallback, Bytes(0))?.of(fallback) {
+                policy.record(fallback, bytes);
+                granted =
+                    govern::new_gaussians(high_water, model, wish, images, &session.heap, policy);
             }
         }
         let each = model.bytes().into_iter().sum::<Bytes>().0 / model.len().max(1) as u64;
-        ladder.record_grant(wish, granted, Bytes((wish - granted) as u64 * each));
+        policy.record_grant(wish, granted, Bytes((wish - granted) as u64 * each));
         Ok(granted)
     }
 }

@@ -2,11 +2,11 @@
 
 use super::line::{Problem, RankCommand, RankLine, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
-use super::view::{RankView, Sight};
+use super::view::{RankView, ViewSetup};
 use crate::abi::terms::Terms;
 use crate::backend::{
-    Device, DeviceError, Drawing, Drawn, LadderState, LossValues, Objective, Pending, Render,
-    Scored, Store as _, Wants,
+    Device, DeviceError, DrawSettings, Drawn, FallbackState, LossValues, Objective, Pending,
+    Render, Scored, Store as _, TrainRequest,
 };
 use crate::model::Gaussians;
 
@@ -15,7 +15,7 @@ type OwnFrame<S, T> = <<S as Shard>::Device as Render<Gaussians>>::Frame<T>;
 type OwnLosses<S> = <<S as Shard>::Device as Render<Gaussians>>::Losses;
 type OwnTarget<S> = <<S as Shard>::Device as Device>::Target;
 
-/// One of the ranks that obey rank 0.
+/// One of the ranks that follow rank 0.
 pub struct Follower<S: RankShard> {
     shard: S,
     share: Option<S::Share>,
@@ -102,7 +102,7 @@ pub struct RankTarget<T> {
 impl<S: RankShard> Follower<S> {
     /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins is here.
     pub fn join(mut shard: S) -> Result<Self, DeviceError> {
-        shard.line().refuse_problems()?;
+        shard.line().check_problems()?;
         shard.meet()?;
         let (share, selection) = (None, None);
         let gradients = OwnGradients::<S>::default();
@@ -125,7 +125,7 @@ impl<S: RankShard> Follower<S> {
     }
 
     /// Waits for the next command, and does it where it can alone.
-    pub fn obey(&mut self) -> Result<RankOrder, DeviceError> {
+    pub fn follow(&mut self) -> Result<RankOrder, DeviceError> {
         match self.shard.line().take()? {
             RankCommand::Load { sh_degree, rows } => {
                 self.share = Some(self.shard.take_rows(sh_degree, rows)?);
@@ -152,15 +152,15 @@ impl<S: RankShard> Follower<S> {
             RankCommand::Read(numbers) => shard.read(share, &numbers).map(drop),
             RankCommand::Sample(numbers) => shard.sample(share, &numbers).map(drop),
             RankCommand::Reorder(cube) => shard.reorder(share, &cube),
-            RankCommand::Draw(sight) => {
-                let mut sights: Vec<Option<&Sight>> = vec![None; shard.line().world() as usize];
-                sights[0] = Some(&sight);
-                shard.project(share, &sights).map(drop)
+            RankCommand::Draw(setup) => {
+                let mut setups: Vec<Option<&ViewSetup>> = vec![None; shard.line().world() as usize];
+                setups[0] = Some(&setup);
+                shard.project(share, &setups).map(drop)
             }
             RankCommand::Step(step) => {
                 shard.step(share, std::mem::take(gradients), &step)?;
                 shard.device().govern(S::local_mut(share), step.number)?;
-                tell_changes(shard.device());
+                log_changes(shard.device());
                 Ok(())
             }
             RankCommand::Weigh { views, settings } => shard.weigh(share, &views, &settings),
@@ -200,8 +200,8 @@ impl<S: RankShard> Follower<S> {
         let share = share.as_mut().ok_or_else(no_model)?;
         let own = views.get(shard.line().rank() as usize).and_then(Option::as_ref);
         let problem = comparison.as_ref().and_then(|found| found.as_ref().err().cloned());
-        let said = std::mem::replace(report, OwedReport::NONE).read();
-        let news = RankNews { problem, report: said, counts: Vec::new() };
+        let message = std::mem::replace(report, OwedReport::NONE).read();
+        let news = RankNews { problem, report: message, counts: Vec::new() };
         let (round, splats, _) = shard.project_to_train(share, views, news)?;
         let frame = match (own, comparison) {
             (Some(view), Some(Ok(comparison))) => {
@@ -232,23 +232,24 @@ fn compared<S: RankShard>(
     comparison: &RankTarget<OwnTarget<S>>,
 ) -> Result<(OwnFrame<S, Scored<Drawn>>, OwnLosses<S>), DeviceError> {
     let RankTarget { target, terms } = comparison;
-    let &Sight { observe, divisor, ref settings, ref view, .. } = &view.sight;
-    let wants = Wants { observe, inputs: terms.needs(), divisor, ..Wants::default() };
+    let &ViewSetup { observe, divisor, ref settings, ref view, .. } = &view.setup;
+    let request =
+        TrainRequest { observe, inputs: terms.needs(), divisor, ..TrainRequest::default() };
     let frame: OwnFrame<S, Drawn> =
-        shard.draw(share, view, Drawing::trained(settings, &wants), splats)?;
+        shard.draw(share, view, DrawSettings::trained(settings, &request), splats)?;
     let objective = Objective { target, terms, near: None, other: None };
     shard.device().objective(S::local(share), frame, &objective)
 }
 
 /// Says what this rank has given up of its memory, or has again: the log of the run is rank 0's.
-fn tell_changes(device: &mut impl Device) {
-    let Some(LadderState { changes, held, budget }) = device.take_changes() else { return };
+fn log_changes(device: &mut impl Device) {
+    let Some(FallbackState { changes, held, budget }) = device.take_changes() else { return };
     for change in changes {
         tracing::warn!(
             "{:.0} of {:.0} MiB are held here: {}",
             held.mib(),
             budget.mib(),
-            change.rung.words(change.given_up)
+            change.fallback.words(change.given_up)
         );
     }
 }

@@ -5,15 +5,15 @@ use std::rc::Rc;
 
 use super::line::{FailedStep, LateReports, RankCommand, RankLosses, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
-use super::view::{RankOutcome, RankView, Ranks, Sight};
+use super::view::{RankOutcome, RankView, Ranks, ViewSetup};
 use crate::abi::terms::Terms;
 use crate::backend::error::refused;
 use crate::backend::{
-    AdamStep, Adjust, Appearance, Bind, Candidates, Device, DeviceError, DeviceInfo, DeviceMemory,
-    Drawing, Drawn, Edit, EditRule, Edited, Faces, Filter3d, FrameState, Fuse, Held, LadderState,
-    Look, Lpips, Measured, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Pick, Render,
-    RenderSettings, Rendered, Rows, ScoreRule, Scored, Shown, Snapshot, Store, Trainable,
-    Transmittances, Wants, Worths, check_rows,
+    AdamStep, Adjust, Appearance, Bind, Candidates, Contributions, Device, DeviceError, DeviceInfo,
+    DeviceMemory, DrawSettings, Drawn, Edit, EditRule, Edited, Faces, FallbackState, Filter3d,
+    FrameState, Fuse, Held, Lpips, Measured, ModelShape, Neighbours, Objective, Palettes, Peaks,
+    Photo, Pick, Render, RenderRequest, RenderSettings, Rendered, Rows, ScoreRule, Scored, Shown,
+    Snapshot, Store, TrainRequest, Trainable, Transmittances, check_rows,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
@@ -191,7 +191,7 @@ impl<S: RankShard> Device for Leader<S> {
         self.shard.device().use_training_scale(scale)
     }
 
-    fn take_changes(&mut self) -> Option<LadderState> {
+    fn take_changes(&mut self) -> Option<FallbackState> {
         self.shard.device().take_changes()
     }
 }
@@ -248,7 +248,7 @@ impl<S: RankShard> Store<Gaussians> for Leader<S> {
         self.shard.device().govern(S::local_mut(model), iteration)
     }
 
-    fn grant_births(
+    fn grant_new_gaussians(
         &mut self,
         model: &mut S::Share,
         requested: usize,
@@ -271,14 +271,14 @@ impl<S: RankShard> Render<Gaussians> for Leader<S> {
         model: &S::Share,
         view: &View,
         settings: &RenderSettings,
-        look: Look,
+        request: RenderRequest,
     ) -> Result<Self::Frame<Shown>, DeviceError> {
-        let drawing = Drawing::shown(settings, look);
-        let sight = Sight::shown(view, settings, drawing.inputs().maps);
-        self.command(&RankCommand::Draw(sight.clone()))?;
-        let mut sights: Vec<Option<&Sight>> = vec![None; self.world() as usize];
-        sights[0] = Some(&sight);
-        let (_, splats) = self.shard.project(model, &sights)?;
+        let drawing = DrawSettings::shown(settings, request);
+        let setup = ViewSetup::shown(view, settings, drawing.inputs().maps);
+        self.command(&RankCommand::Draw(setup.clone()))?;
+        let mut setups: Vec<Option<&ViewSetup>> = vec![None; self.world() as usize];
+        setups[0] = Some(&setup);
+        let (_, splats) = self.shard.project(model, &setups)?;
         self.shard.draw(model, view, drawing, splats)
     }
 
@@ -287,14 +287,14 @@ impl<S: RankShard> Render<Gaussians> for Leader<S> {
         model: &S::Share,
         view: &View,
         settings: &RenderSettings,
-        wants: &Wants,
+        request: &TrainRequest,
     ) -> Result<Self::Frame<Drawn>, DeviceError> {
-        let &Wants { observe, divisor, .. } = wants;
-        let (settings, surface) = (*settings, wants.inputs.maps);
-        let sight = Sight { view: view.clone(), settings, surface, observe, divisor };
+        let &TrainRequest { observe, divisor, .. } = request;
+        let (settings, surface) = (*settings, request.inputs.maps);
+        let setup = ViewSetup { view: view.clone(), settings, surface, observe, divisor };
         // The other ranks do not need the terms of this rank's view.
         let (image, terms) = (self.image, Terms::default());
-        let own = RankView { image, iteration: image, index: 0, sight, terms };
+        let own = RankView { image, iteration: image, index: 0, setup, terms };
         let views = self.by_rank(own);
         self.command(&RankCommand::Train(views.clone()))?;
         let (round, splats, news) =
@@ -303,7 +303,7 @@ impl<S: RankShard> Render<Gaussians> for Leader<S> {
         self.take_reports(reports).inspect_err(|error| self.failed.note(error))?;
         let others = views.into_iter().skip(1).flatten().collect();
         self.round = Some(LeaderRound { round, others, problems });
-        let drawing = Drawing::trained(&settings, wants);
+        let drawing = DrawSettings::trained(&settings, request);
         self.within_step(|shard| shard.draw(model, view, drawing, splats))
     }
 
@@ -375,7 +375,7 @@ impl<S: RankShard> Ranks for Leader<S> {
 
     fn begin(&mut self, config: String, scene: u64) -> Result<(), DeviceError> {
         self.command(&RankCommand::Begin { config, scene })?;
-        self.shard.line().refuse_problems()?;
+        self.shard.line().check_problems()?;
         self.shard.meet()
     }
 
@@ -522,8 +522,8 @@ impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {
     }
 }
 
-impl<S: RankShard> Worths<Gaussians> for Leader<S> {
-    type WorthSums = Impossible;
+impl<S: RankShard> Contributions<Gaussians> for Leader<S> {
+    type ContributionSums = Impossible;
 }
 
 impl<S: RankShard> Palettes for Leader<S> {

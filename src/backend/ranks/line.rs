@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use splat_ranks::exchange::{Exchange, ExchangeError};
 
-use super::view::{RankView, Sight};
+use super::view::{RankView, ViewSetup};
 use crate::abi::terms::Terms;
 use crate::backend::{
     AdamStep, Adjust, Candidates, DeviceError, EditRule, LossValues, Pending, Pick, RenderSettings,
@@ -92,7 +92,7 @@ impl RankLine {
     }
 
     /// Says that nothing is wrong here with the run that begins; an error where a rank says what is.
-    pub(super) fn refuse_problems(&self) -> Result<(), DeviceError> {
+    pub(super) fn check_problems(&self) -> Result<(), DeviceError> {
         let problems = (0..).zip(self.all_gather(&None::<Problem>)?);
         let mut found = problems.filter_map(|(rank, problem)| Some((rank, problem?)));
         match found.next() {
@@ -150,7 +150,7 @@ pub(super) enum RankCommand {
     /// Sort the rows along the Z-curve of a cube, and distribute them again.
     Reorder(Cube),
     /// Project into a view that rank 0 shows or measures.
-    Draw(Sight),
+    Draw(ViewSetup),
     /// Draw, compare and differentiate these views, by rank.
     Train(Vec<Option<RankView>>),
     /// Say what became of the views of the last round.

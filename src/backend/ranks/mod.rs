@@ -30,4 +30,4 @@ pub use follower::{Follower, Opening, RankOrder, RankTarget};
 pub use leader::Leader;
 pub use line::{Problem, RANK_PROTOCOL, RankLine, RankLosses, RankNews};
 pub use shard::{DealtRows, RankShard, Shard, SharedEdits, SharedViews};
-pub use view::{RankOutcome, RankView, Ranks, Sight};
+pub use view::{RankOutcome, RankView, Ranks, ViewSetup};

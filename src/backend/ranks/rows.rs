@@ -166,10 +166,10 @@ pub(in crate::backend) fn sample(
     let own = sample(&own.collect::<Vec<_>>())?;
     let sh_degree = own.sh_degree;
     let Some(of_ranks) = line.gather_first(&own)? else { return Ok(None) };
-    let asked = (0..line.world()).map(|rank| found.iter().filter(|of| of.0 == rank).count());
-    for ((rank, rows), asked) in (0..).zip(&of_ranks).zip(asked) {
-        if rows.len() != asked {
-            let message = format!("it sends {} of {asked} rows", rows.len());
+    let requested = (0..line.world()).map(|rank| found.iter().filter(|of| of.0 == rank).count());
+    for ((rank, rows), requested) in (0..).zip(&of_ranks).zip(requested) {
+        if rows.len() != requested {
+            let message = format!("it sends {} of {requested} rows", rows.len());
             return Err(DeviceError::OfRank { rank, message });
         }
     }

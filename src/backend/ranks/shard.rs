@@ -4,10 +4,11 @@
 use std::ops::Range;
 
 use super::line::{RankLine, RankNews};
-use super::view::{RankView, Sight};
+use super::view::{RankView, ViewSetup};
 use crate::backend::{
-    AdamStep, Adjust, Candidates, DeviceError, Drawing, Drawn, EditRule, Edited, Fresh, ModelShape,
-    Pick, Render, RenderSettings, Rows, ScoreRule, Scored, Snapshot, Store, TrainDevice,
+    AdamStep, Adjust, Candidates, DeviceError, DrawSettings, Drawn, EditRule, Edited, Fresh,
+    ModelShape, Pick, Render, RenderSettings, Rows, ScoreRule, Scored, Snapshot, Store,
+    TrainDevice,
 };
 use crate::dataset::View;
 use crate::math::morton::Cube;
@@ -94,7 +95,7 @@ pub trait SharedViews: Shard {
     fn project(
         &mut self,
         share: &Self::Share,
-        sights: &[Option<&Sight>],
+        setups: &[Option<&ViewSetup>],
     ) -> Result<(Self::Round, Self::Splats), DeviceError>;
 
     /// Projects training views, except those that their ranks cannot compare. Returns the news of all ranks too.
@@ -111,7 +112,7 @@ pub trait SharedViews: Shard {
         &mut self,
         share: &Self::Share,
         view: &View,
-        drawing: Drawing,
+        drawing: DrawSettings,
         splats: Self::Splats,
     ) -> Result<<Self::Device as Render<Gaussians>>::Frame<S>, DeviceError>;
 

@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::abi::terms::{Inputs, Terms};
-use crate::backend::{DeviceError, Drawing, Render, RenderSettings, Statistics, Wants};
+use crate::backend::{DeviceError, DrawSettings, Render, RenderSettings, Statistics, TrainRequest};
 use crate::dataset::View;
 use crate::math::Divisor;
 use crate::model::Gaussians;
 
 /// A view and its settings for all ranks: each projects its part of the model into the view.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Sight {
+pub struct ViewSetup {
     /// The view.
     pub view: View,
     /// Settings of its rendering.
@@ -23,7 +23,7 @@ pub struct Sight {
     pub divisor: Divisor,
 }
 
-impl Sight {
+impl ViewSetup {
     /// A view on its way to be shown.
     pub(in crate::backend) fn shown(view: &View, settings: &RenderSettings, surface: bool) -> Self {
         let (view, settings) = (view.clone(), *settings);
@@ -31,10 +31,13 @@ impl Sight {
     }
 
     /// Returns the settings by which every rank projects its rows into the view.
-    pub(in crate::backend) fn drawing(&self) -> Drawing {
+    pub(in crate::backend) fn drawing(&self) -> DrawSettings {
         let inputs = Inputs { maps: self.surface, ..Inputs::NONE };
         let &Self { observe, divisor, .. } = self;
-        Drawing::trained(&self.settings, &Wants { observe, inputs, divisor, ..Wants::default() })
+        DrawSettings::trained(
+            &self.settings,
+            &TrainRequest { observe, inputs, divisor, ..TrainRequest::default() },
+        )
     }
 }
 
@@ -48,7 +51,7 @@ pub struct RankView {
     /// The view's index in the dataset.
     pub index: usize,
     /// Settings of its rendering.
-    pub sight: Sight,
+    pub setup: ViewSetup,
     /// The terms that it is compared by. They do not travel: the rank has the same configuration.
     #[serde(skip)]
     pub terms: Terms,

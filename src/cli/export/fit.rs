@@ -12,7 +12,7 @@ use splat_mesh::Mesh;
 
 use super::args::{ExportArgs, ExportFormat, FilePlacement, VertexColors};
 use crate::backend::{RenderSettings, TrainDevice, gpu};
-use crate::cli::check::{check as check_rows, warn_of_images};
+use crate::cli::check::{check as check_rows, warn_about_images};
 use crate::cli::device::{self, DeviceOptions, Task};
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::mesh::exposures;
@@ -20,7 +20,7 @@ use crate::cli::scene::{ModelArgs, Opened, none_to_compare};
 use crate::config::{Config, DeviceChoice, MemoryOptions, RunOptions, SceneOptions};
 use crate::math::linalg::{add, length, scale, sub};
 use crate::mesh::{TextureSource, VertexFit, fit_vertex_colors};
-use crate::sog::{RefitScene, drawn_looks, footprint_of, with_device};
+use crate::sog::{RefitScene, drawn_observations, footprint_of, with_device};
 use crate::train::Views;
 use crate::train::event::Split;
 
@@ -147,7 +147,7 @@ pub(super) fn fit_to_photographs(
     let mut views = Views::new(dataset, images);
     let background = config.scene.background_color().0;
     let fit = fit_vertex_colors(mesh, &mut views, background, &exposures);
-    warn_of_images(&mut views);
+    warn_about_images(&mut views);
     Ok(Some(fit.ok_or_else(|| none_to_compare(&views, Split::Train))?))
 }
 
@@ -256,7 +256,7 @@ impl Task for SogExport<'_> {
         let near = self.near.min(near_of(cameras));
         let seen = match cameras {
             [] => None,
-            _ => drawn_looks(device, self.splats, cameras, near)
+            _ => drawn_observations(device, self.splats, cameras, near)
                 .map_err(|error| {
                     tracing::warn!(
                         "the Gaussians cannot be drawn: {error}. How much each counts in the palette of \

@@ -172,7 +172,7 @@ impl RefineRecord {
     }
 
     /// Returns an error if the settings differ from the record's.
-    pub(super) fn refuse_other(
+    pub(super) fn check_same_settings(
         &self,
         settings: &RefineSettings,
         folder: &Path,

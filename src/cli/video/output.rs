@@ -228,10 +228,10 @@ impl Ffmpeg {
         if ended.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&ended.stderr);
-        let said = said.trim();
-        let from = said.char_indices().rev().take(QUOTED).last().map_or(0, |(at, _)| at);
-        Err(format!("{}: {}", ended.status, &said[from..]))
+        let output = String::from_utf8_lossy(&ended.stderr);
+        let output = output.trim();
+        let from = output.char_indices().rev().take(QUOTED).last().map_or(0, |(at, _)| at);
+        Err(format!("{}: {}", ended.status, &output[from..]))
     }
 
     /// Returns the arguments for sRGB frames at a visually lossless quality.

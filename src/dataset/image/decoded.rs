@@ -179,7 +179,7 @@ pub enum ImageError {
     UnknownFormat { path: String, found: String },
     #[error("{path}: is empty (0 bytes). Copy the file again, or remove it")]
     Empty { path: String },
-    #[error("{path}: {}", splat_mesh::file::ply::LFS_SAID)]
+    #[error("{path}: {}", splat_mesh::file::ply::LFS_MESSAGE)]
     LfsPointer { path: String },
     #[error(
         "{path}: cannot be decoded: {source}. The file is damaged or of a rare kind; copy it again or export it anew"

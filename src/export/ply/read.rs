@@ -105,7 +105,7 @@ impl<'a> OpenedPly<'a> {
         let triangles = layout.read(path, &mut self.input, count)?;
         if self.header.after().len() == 1 {
             let end = vertices_end.saturating_add(layout.bytes());
-            ply::warn_of_rest(path, file_bytes.saturating_sub(end));
+            ply::warn_about_rest(path, file_bytes.saturating_sub(end));
         }
         let primitive = PrimitiveName::Triangles;
         Ok(PlyModel { gaussians, primitive, triangles: Some(triangles) })
@@ -120,7 +120,7 @@ impl<'a> OpenedPly<'a> {
         input.seek(SeekFrom::Start(header.data_start)).map_err(unreadable)?;
         if header.after().is_empty() {
             let end = header.data_start.saturating_add((rows * header.vertices().row_bytes) as u64);
-            ply::warn_of_rest(path, file_bytes.saturating_sub(end));
+            ply::warn_about_rest(path, file_bytes.saturating_sub(end));
         }
         let filter = layout.filter::<P>(path, header)?;
         let (mut primitives, mut filters) = (layout.allocate::<P>(rows), Vec::new());

@@ -94,7 +94,7 @@ impl Played {
 
 /// Memory that all stages share.
 #[derive(Clone, Copy)]
-pub(super) struct Account<'a> {
+pub(super) struct FixedMemory<'a> {
     pub(super) context: Bytes,
     pub(super) granule: Granule,
     pub(super) photographs: &'a PlannedPhotographs,
@@ -141,7 +141,7 @@ impl Way {
     }
 }
 
-impl Account<'_> {
+impl FixedMemory<'_> {
     /// Returns the memory that all stages share and these regions, in whole granules.
     pub(super) fn held(&self, regions: impl IntoIterator<Item = PlannedRow>) -> Vec<PlannedRow> {
         let row = |label, bytes| PlannedRow { label, bytes };

@@ -1,6 +1,6 @@
 //! Memory of drawing a model for its mesh.
 
-use super::forecast::{Account, Forecast, Played, Way};
+use super::forecast::{FixedMemory, Forecast, Played, Way};
 use super::rows::{Granule, PlannedPhotographs, PlannedRow};
 use super::work::{DryRun, PlannedViews, ViewGrowth, transfer};
 use crate::layout::{
@@ -57,21 +57,21 @@ impl PlannedMeshing {
     /// Forecasts the memory within a budget, or without a limit. Views always have their full size, since smaller
     /// ones would show another surface.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
-        self.account().forecast(&self.ways(), |way| self.play(way), budget, self.least())
+        self.fixed_memory().forecast(&self.ways(), |way| self.play(way), budget, self.least())
     }
 
     /// Returns the smallest sufficient budget.
     pub fn least(&self) -> Bytes {
-        self.account().least(&self.ways(), |way| self.play(way))
+        self.fixed_memory().least(&self.ways(), |way| self.play(way))
     }
 
     /// Returns the peak of each label of the ledger.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
-        self.account().ledger(&self.play(Way { in_bands, ..Way::USUAL }))
+        self.fixed_memory().ledger(&self.play(Way { in_bands, ..Way::USUAL }))
     }
 
-    fn account(&self) -> Account<'static> {
-        Account { context: self.context, granule: self.granule, photographs: &NONE }
+    fn fixed_memory(&self) -> FixedMemory<'static> {
+        FixedMemory { context: self.context, granule: self.granule, photographs: &NONE }
     }
 
     /// Returns all fallbacks, cheapest first.
@@ -86,10 +86,10 @@ impl PlannedMeshing {
     fn play(&self, Way { in_bands, on_host, .. }: Way) -> Vec<Played> {
         let model = &self.model;
         let view = self.seen.of(model.gaussians);
-        let held = || self.account().held(model.regions());
+        let held = || self.fixed_memory().held(model.regions());
         let maps = ViewRequest { records: self.records, maps: true, ..ViewRequest::default() };
         let medians = ViewRequest { median: true, ..maps };
-        let shown = |wants| PlannedViews::one(&view, wants, in_bands);
+        let shown = |request| PlannedViews::one(&view, request, in_bands);
         let draw = |views: PlannedViews| (self.dry_run)(&Library::default(), model, &views.into());
         let stage = |name, scratch| Played::new(name, held(), scratch);
         let mut stages = vec![stage("model", transfer(model, model.gaussians, 0..1))];
@@ -116,8 +116,8 @@ impl PlannedMeshing {
                     .push(stage("voxels", with_depths(DepthUse::Fuse).above(voxels).above(bricks)));
             }
             SurfaceDrawing::Places(count) => {
-                let wants = ViewRequest::default();
-                let light = PlannedViews { places: Some(count), ..shown(wants) };
+                let request = ViewRequest::default();
+                let light = PlannedViews { places: Some(count), ..shown(request) };
                 stages.push(stage("light", draw(light)));
             }
         }
@@ -191,11 +191,11 @@ mod tests {
 
     #[test]
     fn places_take_sixteen_bytes_and_no_picture() {
-        let asked = meshing(SurfaceDrawing::Places(1 << 22));
-        assert_eq!(bytes(&asked, "places"), 12 << 22);
-        assert_eq!(bytes(&asked, "transmittances"), 4 << 22);
-        assert_eq!(bytes(&asked, "image"), 0);
-        let textured = PlannedMeshing { textured: true, ..asked };
+        let requested = meshing(SurfaceDrawing::Places(1 << 22));
+        assert_eq!(bytes(&requested, "places"), 12 << 22);
+        assert_eq!(bytes(&requested, "transmittances"), 4 << 22);
+        assert_eq!(bytes(&requested, "image"), 0);
+        let textured = PlannedMeshing { textured: true, ..requested };
         assert_eq!(bytes(&textured, "image"), 12 * 800 * 533);
     }
 

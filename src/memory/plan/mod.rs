@@ -2,16 +2,16 @@
 //!
 //! Rows have the labels of the ledger. The scratch of a stage comes from a dry run of the stage itself ([`DryRun`]).
 
-mod births;
 mod forecast;
+mod growth;
 mod meshing;
 mod refinement;
 mod rows;
 mod run;
 mod work;
 
-pub use births::{CoarseGrowth, Growth, HostGrowth, largest_births};
 pub use forecast::{CONTEXT, Forecast, PlannedStage, largest_that_fits, nccl, nccl_blocks};
+pub use growth::{CoarseGrowth, Growth, HostGrowth, most_new_gaussians};
 pub use meshing::{PlannedMeshing, SurfaceDrawing};
 pub use refinement::{FEWER_NEIGHBOURS, Maps, PlannedCoarse, PlannedRefinement, neighbour_lists};
 pub use rows::{
@@ -20,7 +20,7 @@ pub use rows::{
 };
 pub use run::PlannedRun;
 pub use work::{
-    DryRun, PlannedViews, RoundShape, Samples, ViewGrowth, ViewSize, Work, search_scratch,
+    DensifyShape, DryRun, PlannedViews, Samples, ViewGrowth, ViewSize, Work, search_scratch,
     view_scratch,
 };
 

@@ -1,6 +1,6 @@
 //! Memory of training Gaussians that are bound to a mesh.
 
-use super::forecast::{Account, Forecast, Played, Way};
+use super::forecast::{FixedMemory, Forecast, Played, Way};
 use super::rows::{Granule, PlannedPhotographs, PlannedRow};
 use super::work::{DryRun, PlannedViews, Samples, ViewGrowth, transfer};
 use crate::layout::{
@@ -39,22 +39,22 @@ pub struct PlannedRefinement {
 impl PlannedRefinement {
     /// Forecasts the memory within a budget, or without a limit.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
-        self.account().forecast(&self.ways(), |way| self.play(way), budget, self.least())
+        self.fixed_memory().forecast(&self.ways(), |way| self.play(way), budget, self.least())
     }
 
     /// Returns the smallest sufficient budget.
     pub fn least(&self) -> Bytes {
-        self.account().least(&self.ways(), |way| self.play(way))
+        self.fixed_memory().least(&self.ways(), |way| self.play(way))
     }
 
     /// Returns the peak of each label of the ledger.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
-        self.account().ledger(&self.play(Way { in_bands, ..Way::USUAL }))
+        self.fixed_memory().ledger(&self.play(Way { in_bands, ..Way::USUAL }))
     }
 
-    fn account(&self) -> Account<'_> {
+    fn fixed_memory(&self) -> FixedMemory<'_> {
         let Self { context, granule, ref photographs, .. } = *self;
-        Account { context, granule, photographs }
+        FixedMemory { context, granule, photographs }
     }
 
     /// Returns all fallbacks, cheapest first.
@@ -64,9 +64,9 @@ impl PlannedRefinement {
 
     fn play(&self, Way { in_bands, scale, .. }: Way) -> Vec<Played> {
         let Self { model, bound, .. } = self;
-        let account = self.account();
+        let fixed_memory = self.fixed_memory();
         let rows = model.gaussians;
-        let alone = || account.held(model.regions());
+        let alone = || fixed_memory.held(model.regions());
         let shown = ViewRequest { drawn_for: Use::Counts, ..ViewRequest::default() };
         let held_out = !self.photographs.held_out.is_empty();
         let mut stages = Vec::new();
@@ -75,7 +75,7 @@ impl PlannedRefinement {
         };
         if let Some((measured, seen)) = self.measured.filter(|_| held_out) {
             let view = seen.of(measured.gaussians);
-            let held = account.held(measured.regions());
+            let held = fixed_memory.held(measured.regions());
             let scratch = draw(&measured, PlannedViews::one(&view, shown, in_bands));
             let measuring = Played::new("measuring the model", held, scratch);
             stages.push(measuring.without_photographs());
@@ -83,18 +83,18 @@ impl PlannedRefinement {
         let binding = Played::new("binding", self.held(), transfer(model, rows, 0..1));
         stages.push(binding.without_photographs());
         let view = self.seen.scaled(scale).of(rows);
-        let wants = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
+        let request = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
         let trained =
-            PlannedViews { bound: Some(*bound), ..PlannedViews::one(&view, wants, in_bands) };
+            PlannedViews { bound: Some(*bound), ..PlannedViews::one(&view, request, in_bands) };
         stages.push(Played::new("refinement", self.held(), draw(model, trained)));
         let full_view = self.seen.of(rows);
-        let full = |wants| draw(model, PlannedViews::one(&full_view, wants, in_bands));
+        let full = |request| draw(model, PlannedViews::one(&full_view, request, in_bands));
         stages.push(Played::new("evaluation", self.held(), full(shown)));
         let read = transfer(model, rows, 0..TABLE_PARTS);
         stages.push(Played::new("checkpoint", self.held(), read));
         if self.textured {
-            let wants = ViewRequest { maps: true, ..ViewRequest::default() };
-            stages.push(Played::new("texture", alone(), full(wants)));
+            let request = ViewRequest { maps: true, ..ViewRequest::default() };
+            stages.push(Played::new("texture", alone(), full(request)));
         }
         stages
     }
@@ -106,14 +106,14 @@ impl PlannedRefinement {
             row(BOUND_MESH.label, BOUND_MESH.bytes(&self.bound)),
             row(BOUND_VALUES.label, BOUND_VALUES.bytes(&self.bound)),
         ];
-        self.account().held(self.model.regions().into_iter().chain(mesh))
+        self.fixed_memory().held(self.model.regions().into_iter().chain(mesh))
     }
 }
 
 // Memory of SuGaR's coarse stage beyond an iteration: lists of neighbours, and the scratch of finding them and of
 // surface terms.
 
-/// Shorter lengths of neighbour lists for little memory ([`crate::memory::Rung::Neighbours`]), in descending order.
+/// Shorter lengths of neighbour lists for little memory ([`crate::memory::Fallback::Neighbours`]), in descending order.
 pub const FEWER_NEIGHBOURS: [u32; 2] = [12, 10];
 
 /// Surface maps of the coarse stage.
@@ -131,9 +131,9 @@ pub enum Maps {
 
 impl Maps {
     /// Returns a request of an earlier iteration with these maps in place of its own.
-    fn added_to(self, wants: ViewRequest) -> ViewRequest {
+    fn added_to(self, request: ViewRequest) -> ViewRequest {
         let (maps, median) = (self.are_drawn(), self == Self::Medians);
-        ViewRequest { inverse_squares: false, maps, median, ..wants }
+        ViewRequest { inverse_squares: false, maps, median, ..request }
     }
 
     /// Returns true if maps are drawn.
@@ -163,12 +163,12 @@ impl PlannedCoarse {
 
     /// Returns the views of an iteration of the stage, from the views of an iteration before it.
     pub fn views(&self, before: PlannedViews) -> PlannedViews {
-        let wants = self.maps.added_to(before.wants);
+        let request = self.maps.added_to(before.request);
         let samples = match self.maps {
             Maps::Undrawn | Maps::Compared | Maps::Medians => Samples::Seen,
             Maps::Sampled => Samples::Shown,
         };
-        PlannedViews { wants, samples: Some(samples), ..before }
+        PlannedViews { request, samples: Some(samples), ..before }
     }
 }
 
@@ -270,12 +270,12 @@ mod tests {
 
     #[test]
     fn an_iteration_takes_the_view_and_the_gradients_behind_it() {
-        let wants = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
+        let request = ViewRequest { drawn_for: Use::Backward, ..ViewRequest::default() };
         let view = ViewSize { px: [800, 533], visible: 400_000, instances: 1_000_000 };
         let scratch = |maps, gaussians, instances| {
             let coarse = PlannedCoarse { neighbours: 16, shortens: false, maps };
             let view = ViewSize { instances, ..view };
-            let views = coarse.views(PlannedViews::one(&view, wants, false));
+            let views = coarse.views(PlannedViews::one(&view, request, false));
             view_scratch(dry_run, &Library::default(), gaussians, views).0
         };
         // Many instances: maps take 32 bytes per pixel and splat, and 16 per instance as the colours' state does.

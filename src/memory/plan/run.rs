@@ -1,9 +1,11 @@
 //! The stages of a run, and its peak.
 
-use super::forecast::{Account, Forecast, Played, Way, largest_that_fits, nccl, nccl_blocks};
+use super::forecast::{FixedMemory, Forecast, Played, Way, largest_that_fits, nccl, nccl_blocks};
 use super::refinement::{self, PlannedCoarse};
 use super::rows::{Granule, PlannedColorTables, PlannedPhotographs, PlannedRow};
-use super::work::{DryRun, PlannedViews, RoundShape, ViewGrowth, ViewSize, Work, sample, transfer};
+use super::work::{
+    DensifyShape, DryRun, PlannedViews, ViewGrowth, ViewSize, Work, sample, transfer,
+};
 use crate::abi::terms::Inputs;
 use crate::layout::{
     ColorUse, Library, ModelSize, Records, Scratch, TABLE_PARTS, Use, ViewRequest, splat_capacity,
@@ -11,8 +13,8 @@ use crate::layout::{
 use crate::math::Divisor;
 use crate::memory::Bytes;
 
-/// Divisor of the largest model: upper bound on the births of all densification steps but the first.
-const BIRTHS_SHARE: u64 = 10;
+/// Divisor of the largest model: upper bound on the new Gaussians of all densification steps but the first.
+const NEW_GAUSSIANS_SHARE: u64 = 10;
 
 /// A training run.
 #[derive(Clone, Debug)]
@@ -35,11 +37,11 @@ pub struct PlannedRun {
     pub photographs: PlannedPhotographs,
     /// Tables of the photographs' colours, if they are learned.
     pub colors: Option<PlannedColorTables>,
-    /// Wanted and granted births of the largest step. `None`: a tenth of the model is granted, and twice as many are
-    /// wanted.
-    pub births: Option<[u64; 2]>,
+    /// Wanted and granted new Gaussians of the largest step. `None`: a tenth of the model is granted, and twice as many
+    /// are wanted.
+    pub new_gaussians: Option<[u64; 2]>,
     /// Kind of the densification steps.
-    pub rounds: RoundShape,
+    pub densify_shape: DensifyShape,
     /// Gaussians left after density control, if they are pruned then.
     pub target: Option<u64>,
     /// SuGaR's coarse stage, if it follows.
@@ -59,19 +61,19 @@ pub struct PlannedRun {
 impl PlannedRun {
     /// Forecasts the memory within a budget, or without a limit.
     pub fn forecast(&self, budget: Option<Bytes>) -> Forecast {
-        self.account().forecast(&self.ways(), |way| self.play(way), budget, self.least())
+        self.fixed_memory().forecast(&self.ways(), |way| self.play(way), budget, self.least())
     }
 
     /// Returns the peak of each label of the ledger, at different times, with all photographs on the device. The
     /// arena's row is the largest end of its blocks.
     pub fn ledger(&self, in_bands: bool) -> Vec<PlannedRow> {
         let neighbours = self.coarse.map(|coarse| coarse.neighbours);
-        self.account().ledger(&self.play(Way { in_bands, neighbours, ..Way::USUAL }))
+        self.fixed_memory().ledger(&self.play(Way { in_bands, neighbours, ..Way::USUAL }))
     }
 
-    fn account(&self) -> Account<'_> {
+    fn fixed_memory(&self) -> FixedMemory<'_> {
         let Self { context, granule, ref photographs, .. } = *self;
-        Account { context, granule, photographs }
+        FixedMemory { context, granule, photographs }
     }
 
     /// Returns the smallest sufficient budget.
@@ -81,7 +83,7 @@ impl PlannedRun {
         if let Some(&Way { neighbours, scale, .. }) = ways.last() {
             ways.retain(|way| way.neighbours == neighbours && way.scale == scale);
         }
-        self.account().least(&ways, |way| self.play(way))
+        self.fixed_memory().least(&ways, |way| self.play(way))
     }
 
     /// Returns all fallbacks, cheapest first.
@@ -113,10 +115,10 @@ impl PlannedRun {
 
     fn play(&self, Way { in_bands, neighbours, scale, .. }: Way) -> Vec<Played> {
         let most = self.model.gaussians;
-        let [wanted, births] = self.births.unwrap_or_else(|| {
-            let births = (most / BIRTHS_SHARE).min(most.saturating_sub(self.start));
+        let [wanted, new_gaussians] = self.new_gaussians.unwrap_or_else(|| {
+            let new_gaussians = (most / NEW_GAUSSIANS_SHARE).min(most.saturating_sub(self.start));
             // Choosing among more candidates takes more memory than taking all.
-            [2 * births, births]
+            [2 * new_gaussians, new_gaussians]
         });
         let stage = |name, gaussians, scratch| Played::new(name, self.held(gaussians, 0), scratch);
         let model = self.model;
@@ -136,9 +138,9 @@ impl PlannedRun {
             true => scratch.then(&dry_run(rows, Work::Smooth { views })),
             false => scratch,
         };
-        let step = |view: &_, wants| PlannedViews {
+        let step = |view: &_, request| PlannedViews {
             count: self.batch_views,
-            ..PlannedViews::one(view, wants, in_bands)
+            ..PlannedViews::one(view, request, in_bands)
         };
         let first = transfer(&model, self.start, 0..1);
         let first = first.then(&dry_run(self.start, Work::Reorder));
@@ -148,18 +150,17 @@ impl PlannedRun {
             stage("iteration", most, dry_run(most, step(&view, train).into())),
         ];
         if self.first_divisor != Divisor::One {
-            // The largest model, as if it had no later births.
+            // The largest model, as if it had no later new Gaussians.
             let view = seen.resized(Divisor::Two.px(seen.px)).of(most);
-            let wants = ViewRequest { divisor: Divisor::Two, ..train };
-            stages.push(stage("smaller views", most, dry_run(most, step(&view, wants).into())));
+            let request = ViewRequest { divisor: Divisor::Two, ..train };
+            stages.push(stage("smaller views", most, dry_run(most, step(&view, request).into())));
         }
-        if births > 0 {
-            let before = most - births;
-            let control = match self.rounds {
-                RoundShape::Grow => dry_run(before, Work::Densify { births, wanted }),
-                RoundShape::Relocate => {
-                    dry_run(before, Work::MoveDead).then(&dry_run(before, Work::AddCopies(births)))
-                }
+        if new_gaussians > 0 {
+            let before = most - new_gaussians;
+            let control = match self.densify_shape {
+                DensifyShape::Grow => dry_run(before, Work::Densify { new_gaussians, wanted }),
+                DensifyShape::Relocate => dry_run(before, Work::MoveDead)
+                    .then(&dry_run(before, Work::AddCopies(new_gaussians))),
             };
             stages.push(stage("density control", most, smoothed(control, most)));
             stages.push(stage("reorder", most, dry_run(most, Work::Reorder)));
@@ -167,8 +168,8 @@ impl PlannedRun {
         let target = self.target.filter(|&target| target < most);
         if let Some(kept) = target {
             // Drawing views to measure weights takes less.
-            let wants = ViewRequest { colors: None, ..train.beside(Inputs::NONE) };
-            let drawn = dry_run(most, PlannedViews::one(&view, wants, in_bands).into());
+            let request = ViewRequest { colors: None, ..train.beside(Inputs::NONE) };
+            let drawn = dry_run(most, PlannedViews::one(&view, request, in_bands).into());
             let retained = dry_run(most, Work::Retain { candidates: most, kept });
             stages.push(stage("prune to target", most, drawn.then(&retained)));
         }
@@ -178,14 +179,14 @@ impl PlannedRun {
             let scratch = dry_run(most, Work::FindNeighbours)
                 .then(&dry_run(most, coarse.views(step(&view, train)).into()))
                 // Gaussians that are too transparent are pruned once.
-                .then(&dry_run(most, Work::Densify { births: 0, wanted: 0 }));
+                .then(&dry_run(most, Work::Densify { new_gaussians: 0, wanted: 0 }));
             let held = self.held(most, neighbours.unwrap_or(0));
             stages.push(Played::new("coarse training", held, smoothed(scratch, most)));
         }
         if !self.photographs.held_out.is_empty() {
             let colors = self.colors.map(|_| ColorUse::Fit);
-            let wants = ViewRequest { drawn_for: Use::Counts, colors, ..ViewRequest::default() };
-            let shown = PlannedViews::one(&full_view, wants, in_bands);
+            let request = ViewRequest { drawn_for: Use::Counts, colors, ..ViewRequest::default() };
+            let shown = PlannedViews::one(&full_view, request, in_bands);
             stages.push(stage("evaluation", most, dry_run(most, shown.into())));
         }
         stages.push(stage("statistics", most, sample(&model, most)));
@@ -198,7 +199,7 @@ impl PlannedRun {
         let tables = self.colors.map(|colors| colors.row());
         let regions = self.model.with(gaussians).regions();
         let lists = refinement::neighbour_lists(gaussians, neighbours);
-        self.account().held(tables.into_iter().chain(regions).chain([lists]))
+        self.fixed_memory().held(tables.into_iter().chain(regions).chain([lists]))
     }
 }
 
@@ -282,10 +283,10 @@ mod tests {
                 held_out: vec![1061 * 1894 * 3; 7],
             },
             colors: None,
-            births: None,
+            new_gaussians: None,
             coarse: None,
             batch_views: 1,
-            rounds: RoundShape::Grow,
+            densify_shape: DensifyShape::Grow,
             target: None,
             bands: false,
             resolution: false,

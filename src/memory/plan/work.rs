@@ -17,7 +17,7 @@ pub type DryRun = fn(&Library, &ModelSize, &Work) -> Scratch;
 
 /// Kind of a densification step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RoundShape {
+pub enum DensifyShape {
     /// Gaussians are copied, split and removed.
     Grow,
     /// Gaussians move, and copies are added.
@@ -32,7 +32,7 @@ pub enum Work {
     /// Adds the best of the candidates, and removes some Gaussians.
     Densify {
         /// New Gaussians.
-        births: u64,
+        new_gaussians: u64,
         /// Candidates.
         wanted: u64,
     },
@@ -75,7 +75,7 @@ pub struct PlannedViews {
     /// Size of each view.
     pub view: ViewSize,
     /// Maps to draw, and their use.
-    pub wants: ViewRequest,
+    pub request: ViewRequest,
     /// True if the views are drawn in [`crate::layout::BANDS`] bands of equal height.
     pub in_bands: bool,
     /// Terms at samples, after the backward pass.
@@ -90,11 +90,11 @@ pub struct PlannedViews {
 
 impl PlannedViews {
     /// Creates the request of one view without samples, points, fusion or mesh.
-    pub fn one(view: &ViewSize, wants: ViewRequest, in_bands: bool) -> Self {
+    pub fn one(view: &ViewSize, request: ViewRequest, in_bands: bool) -> Self {
         Self {
             count: 1,
             view: *view,
-            wants,
+            request,
             in_bands,
             samples: None,
             places: None,
@@ -141,7 +141,7 @@ pub fn view_scratch(
     planned: PlannedViews,
 ) -> Bytes {
     // A rank also draws splats of other ranks.
-    let rows = match planned.wants.records {
+    let rows = match planned.request.records {
         Records::Ellipses | Records::Surfels => planned.view.visible,
         Records::Triangles => planned.view.visible.div_ceil(FACES_PER_VERTEX),
     };
@@ -268,12 +268,12 @@ mod tests {
         dry_run(&Library::default(), &model(gaussians), work)
     }
 
-    fn drawn(view: &ViewSize, wants: ViewRequest, in_bands: bool) -> Scratch {
-        run(1_000_000, &PlannedViews::one(view, wants, in_bands).into())
+    fn drawn(view: &ViewSize, request: ViewRequest, in_bands: bool) -> Scratch {
+        run(1_000_000, &PlannedViews::one(view, request, in_bands).into())
     }
 
-    fn reach(view: &ViewSize, wants: ViewRequest) -> u64 {
-        drawn(view, wants, false).reach()
+    fn reach(view: &ViewSize, request: ViewRequest) -> u64 {
+        drawn(view, request, false).reach()
     }
 
     fn peak(scratch: &Scratch, label: &str) -> u64 {
@@ -321,9 +321,9 @@ mod tests {
     #[test]
     fn surface_terms_take_a_row_a_gaussian_and_a_word_a_splat() {
         let of = |visible, samples| {
-            let wants = ViewRequest { maps: true, ..TRAIN };
+            let request = ViewRequest { maps: true, ..TRAIN };
             let view = ViewSize { visible, ..VIEW };
-            let one = PlannedViews::one(&view, wants, false);
+            let one = PlannedViews::one(&view, request, false);
             run(1_000_000, &PlannedViews { samples: Some(samples), ..one }.into())
         };
         let seen = of(400_000, Samples::Seen);
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn candidates_are_sorted_only_if_not_all_are_added() {
-        let of = |births| run(1_000_000, &Work::Densify { births, wanted: 5000 });
+        let of = |new_gaussians| run(1_000_000, &Work::Densify { new_gaussians, wanted: 5000 });
         let all = of(5000);
         assert_eq!(peak(&all, "density flags") + peak(&all, "density ranks"), 8 * 1_005_000);
         assert_eq!(peak(&all, "candidates"), 0, "all are born");
@@ -350,14 +350,14 @@ mod tests {
     fn moving_dead_gaussians_takes_at_most_the_memory_of_reordering() {
         for gaussians in [1, 1000, 1_000_000, 100_000_000] {
             let copies = run(gaussians, &Work::AddCopies(gaussians / 20));
-            let round = run(gaussians, &Work::MoveDead).then(&copies);
+            let step = run(gaussians, &Work::MoveDead).then(&copies);
             let order = run(gaussians + gaussians / 20, &Work::Reorder);
             // Parts of the library's scratch begin at aligned addresses.
-            assert!(round.reach() <= order.reach() + 2048, "{gaussians}");
+            assert!(step.reach() <= order.reach() + 2048, "{gaussians}");
         }
-        let round = run(1_000_000, &Work::MoveDead);
-        assert_eq!(peak(&round, "density weights"), 8_000_000);
-        assert_eq!(peak(&round, "density sources"), 4_000_000);
+        let step = run(1_000_000, &Work::MoveDead);
+        assert_eq!(peak(&step, "density weights"), 8_000_000);
+        assert_eq!(peak(&step, "density sources"), 4_000_000);
     }
 
     #[test]

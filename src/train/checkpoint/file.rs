@@ -266,7 +266,7 @@ fn occasion(about: &HashMap<String, String>) -> Occasion {
     if about.get(key).is_some_and(|found| found == value) {
         Occasion::Time
     } else {
-        Occasion::Asked
+        Occasion::Requested
     }
 }
 

@@ -113,13 +113,13 @@ impl CheckpointKeeper {
         let faces = beside.faces.as_ref().map_or(0, |state| state.faces.len());
         let bytes = self.bytes::<P>(model.len(), faces, model.optional());
         let mut write = || checkpoint.write_after(&model_path, model, &tables, earlier);
-        let is_asked = checkpoint.occasion == Occasion::Asked;
+        let is_requested = checkpoint.occasion == Occasion::Requested;
         self.make_room(bytes);
         let mut written = write();
         if written.as_ref().is_err_and(TrainError::lacks_space) && self.remove_timed(1) {
             written = write();
         }
-        if written.as_ref().is_err_and(TrainError::lacks_space) && is_asked && self.release() {
+        if written.as_ref().is_err_and(TrainError::lacks_space) && is_requested && self.release() {
             written = write();
         }
         match written {
@@ -127,7 +127,7 @@ impl CheckpointKeeper {
                 self.remove_timed(self.kept);
                 Ok(Some(path))
             }
-            Err(TrainError::Output(error)) if error.is_for_space() && !is_asked => {
+            Err(TrainError::Output(error)) if error.is_for_space() && !is_requested => {
                 if !self.lacks_timed {
                     self.lacks_timed = true;
                     self.warnings.push(format!(

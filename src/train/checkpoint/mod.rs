@@ -47,7 +47,7 @@ const TRAINING_SECONDS: &str = "training_seconds";
 pub enum Occasion {
     /// Requested by an option, or the end of the run.
     #[default]
-    Asked,
+    Requested,
     /// Written by time, and removed when newer checkpoints exist.
     Time,
 }
@@ -187,7 +187,7 @@ mod tests {
             iteration,
             config: Config::default(),
             train_views: vec!["b.jpg".to_owned(), "left/ä \"1\".png".to_owned()],
-            occasion: Occasion::Asked,
+            occasion: Occasion::Requested,
             training_scale: TrainingScale::FULL,
         }
     }

@@ -402,7 +402,7 @@ mod tests {
     fn about(views: usize) -> Checkpoint {
         let train_views = (0..views).map(|view| format!("{view}.png")).collect();
         let config = Config::default();
-        let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+        let (occasion, training_scale) = (Occasion::Requested, TrainingScale::FULL);
         Checkpoint { iteration: 7, config, train_views, occasion, training_scale, paced: None }
     }
 
@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn a_bound_mesh_is_read_as_written_and_must_be_finite() {
         let folder = tempfile::tempdir().unwrap();
-        let (occasion, training_scale) = (Occasion::Asked, TrainingScale::FULL);
+        let (occasion, training_scale) = (Occasion::Requested, TrainingScale::FULL);
         let (config, train_views) = (Config::default(), Vec::new());
         let about =
             Checkpoint { iteration: 7, config, train_views, occasion, training_scale, paced: None };

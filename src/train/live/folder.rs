@@ -314,10 +314,10 @@ mod tests {
     #[case::no_id(br#"{"action": "stop"}"#, "id")]
     #[case::no_text(b"\xff\xfe", "cannot be read")]
     #[case::long(&[b' '; 5000], "longer than 4096 bytes")]
-    fn invalid_requests_are_removed_and_reported(#[case] text: &[u8], #[case] said: &str) {
+    fn invalid_requests_are_removed_and_reported(#[case] text: &[u8], #[case] expected: &str) {
         let (request, left) = taken(text);
         let message = request.unwrap_err().to_string();
-        assert!(message.contains(said) && message.contains("control_1.json: "), "{message}");
+        assert!(message.contains(expected) && message.contains("control_1.json: "), "{message}");
         assert!(message.contains("The request is dropped"), "{message}");
         assert_eq!(left, 0);
     }

@@ -34,7 +34,7 @@ const PAUSED: Duration = Duration::from_millis(100);
 pub(super) struct PageNews {
     pub(super) request: Option<ControlRequest>,
     /// True if the page is watched and new Gaussians are due.
-    pub(super) wants_splats: bool,
+    pub(super) needs_splats: bool,
     /// Warnings for the user.
     pub(super) problems: Vec<String>,
 }
@@ -54,7 +54,7 @@ struct LiveWriting {
 pub(super) struct LivePage {
     folder: LiveFolder,
     /// True if requests are carried out.
-    obeys: bool,
+    accepts_requests: bool,
     /// Intervals of the splats. `None` if none are shown.
     pace: Option<LivePace>,
     looked: Option<Instant>,
@@ -79,7 +79,7 @@ impl LivePage {
         let shows = primitive != PrimitiveName::Triangles;
         Self {
             folder,
-            obeys: options.live_control,
+            accepts_requests: options.live_control,
             pace: LivePace::every(options.live_every).filter(|_| shows),
             looked: None,
             is_paused: false,
@@ -95,15 +95,15 @@ impl LivePage {
     }
 
     /// Checks for news after an iteration. Usually returns `None` after reading the clock.
-    pub(super) fn look(&mut self, iteration: u32) -> Option<PageNews> {
-        if !self.obeys && self.pace.is_none() {
+    pub(super) fn poll(&mut self, iteration: u32) -> Option<PageNews> {
+        if !self.accepts_requests && self.pace.is_none() {
             return None;
         }
         let now = Instant::now();
-        self.look_at(iteration, now, SystemTime::now)
+        self.poll_at(iteration, now, SystemTime::now)
     }
 
-    fn look_at(
+    fn poll_at(
         &mut self,
         iteration: u32,
         now: Instant,
@@ -119,17 +119,17 @@ impl LivePage {
         if !self.folder.is_there() {
             return Some(news);
         }
-        if self.obeys {
+        if self.accepts_requests {
             match take_request(&self.folder) {
                 Ok(request) => news.request = request,
                 Err(fault) => {
-                    self.obeys = !matches!(fault, ControlFault::Stays { .. });
+                    self.accepts_requests = !matches!(fault, ControlFault::Stays { .. });
                     news.problems.push(fault.to_string());
                 }
             }
         }
         let is_due = self.pace.as_ref().is_some_and(|pace| pace.is_due(now));
-        news.wants_splats = is_due
+        news.needs_splats = is_due
             && self.writing.is_none()
             && self.shown != Some(iteration)
             && self.folder.is_watched(time());
@@ -277,9 +277,9 @@ mod tests {
         }
 
         /// Checks the folder `seconds` after the start.
-        fn look(&self, page: &mut LivePage, iteration: u32, seconds: f64) -> Option<PageNews> {
+        fn poll(&self, page: &mut LivePage, iteration: u32, seconds: f64) -> Option<PageNews> {
             let now = self.start + Duration::from_secs_f64(seconds);
-            page.look_at(iteration, now, SystemTime::now)
+            page.poll_at(iteration, now, SystemTime::now)
         }
     }
 
@@ -288,35 +288,35 @@ mod tests {
     #[test]
     fn the_folder_is_checked_once_a_second_and_more_often_in_a_pause() {
         let (place, mut page) = Place::new();
-        let looks = |page: &mut LivePage, seconds: f64| place.look(page, 1, seconds).is_some();
-        assert!(looks(&mut page, 0.0) && !looks(&mut page, 0.99) && looks(&mut page, 1.0));
+        let polls = |page: &mut LivePage, seconds: f64| place.poll(page, 1, seconds).is_some();
+        assert!(polls(&mut page, 0.0) && !polls(&mut page, 0.99) && polls(&mut page, 1.0));
         page.set_paused(true);
-        assert!(!looks(&mut page, 1.09) && looks(&mut page, 1.11) && looks(&mut page, 1.22));
+        assert!(!polls(&mut page, 1.09) && polls(&mut page, 1.11) && polls(&mut page, 1.22));
         page.set_paused(false);
-        assert!(!looks(&mut page, 1.5) && looks(&mut page, 2.3));
+        assert!(!polls(&mut page, 1.5) && polls(&mut page, 2.3));
     }
 
     #[test]
     fn a_request_is_returned_once() {
         let (place, mut page) = Place::new();
         place.write("control_1.json", PAUSE);
-        let news = place.look(&mut page, 1, 0.0).unwrap();
+        let news = place.poll(&mut page, 1, 0.0).unwrap();
         assert_eq!(news.request.unwrap().action, ControlAction::Pause);
-        assert!(place.look(&mut page, 1, 1.0).unwrap().request.is_none());
+        assert!(place.poll(&mut page, 1, 1.0).unwrap().request.is_none());
         place.write("control_1.json", "{");
-        let news = place.look(&mut page, 1, 2.0).unwrap();
+        let news = place.poll(&mut page, 1, 2.0).unwrap();
         assert!(news.request.is_none() && news.problems[0].contains("control_1.json"));
     }
 
     #[test]
     fn splats_are_wanted_if_watched_and_due() {
         let (place, mut page) = Place::new();
-        let wants = |page: &mut LivePage, iteration: u32, seconds: f64| {
-            place.look(page, iteration, seconds).unwrap().wants_splats
+        let needs_splats = |page: &mut LivePage, iteration: u32, seconds: f64| {
+            place.poll(page, iteration, seconds).unwrap().needs_splats
         };
-        assert!(!wants(&mut page, 1, 0.0));
+        assert!(!needs_splats(&mut page, 1, 0.0));
         place.write("watch", "");
-        assert!(wants(&mut page, 1, 1.0));
+        assert!(needs_splats(&mut page, 1, 1.0));
         let began = place.start + Duration::from_secs(1);
         page.show(1, Gaussians::zeros(0, 3), RenderMode::Dilated, Bytes(7), began);
         assert_eq!(page.held(), Bytes(7));
@@ -326,11 +326,11 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        assert!(!wants(&mut page, 2, 4.0));
+        assert!(!needs_splats(&mut page, 2, 4.0));
         assert_eq!(page.held(), Bytes(0));
         let live = place.model.path().join("live");
-        assert!(!wants(&mut page, 1, 3600.0), "nothing has changed since");
-        assert!(wants(&mut page, 2, 3601.0));
+        assert!(!needs_splats(&mut page, 1, 3600.0), "nothing has changed since");
+        assert!(needs_splats(&mut page, 2, 3601.0));
         page.show(2, Gaussians::zeros(0, 3), RenderMode::Dilated, Bytes(7), began);
         drop(page);
         assert!(!live.exists());
@@ -354,14 +354,14 @@ mod tests {
         let mut page = place.page(&options, PrimitiveName::Gaussians);
         place.write("control_1.json", PAUSE);
         place.write("watch", "");
-        let news = place.look(&mut page, 1, 0.0).unwrap();
-        assert!(news.request.is_none() && news.wants_splats);
+        let news = place.poll(&mut page, 1, 0.0).unwrap();
+        assert!(news.request.is_none() && news.needs_splats);
         assert!(place.model.path().join("live/control_1.json").exists());
         let options = OutputOptions { live_every: 0.0, ..options };
-        assert!(place.page(&options, PrimitiveName::Gaussians).look(1).is_none());
+        assert!(place.page(&options, PrimitiveName::Gaussians).poll(1).is_none());
         let mut page = place.page(&OutputOptions::default(), PrimitiveName::Triangles);
         place.write("watch", "");
-        assert!(!place.look(&mut page, 1, 0.0).unwrap().wants_splats);
+        assert!(!place.poll(&mut page, 1, 0.0).unwrap().needs_splats);
     }
 
     #[test]

@@ -3,20 +3,20 @@
 //! and then. Opacity resets, after which Adam loses all moments, are not used.
 
 use super::growth::{SPLIT_SHRINK, grow};
-use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy, least_images};
+use super::interface::{DensifySchedule, RandomMotion, Site, StepExtras, Strategy, least_images};
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, MotionReach, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::plan::RoundShape;
+use crate::memory::plan::DensifyShape;
 use crate::model::Gaussians;
-use crate::train::event::RoundReport;
+use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
 
 /// Minimum number of densification steps, unless `--densification-interval` allows fewer. Each Gaussian is cloned or
 /// split once per step, so that too few steps may miss the goal.
-const MIN_ROUNDS: u32 = 8;
+const MIN_STEPS: u32 = 8;
 
 /// Factor of one opacity decay.
 const DECAY_FACTOR: f64 = 0.5;
@@ -43,10 +43,10 @@ fn sh_decay(options: &OptimizeOptions, views: u32) -> f64 {
 
 /// Strategy that grows the model to a number of Gaussians.
 pub(super) struct BudgetGrowth {
-    rounds: Rounds,
+    schedule: DensifySchedule,
     window: Window,
     /// Minimum number of images between two densification steps in runs with a clock.
-    round_images: u32,
+    step_images: u32,
     extras: StepExtras,
     /// Random motion of Gaussians that no view of a step sees. `None` for surfels.
     motion: Option<RandomMotion>,
@@ -70,9 +70,9 @@ impl BudgetGrowth {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
         let until = options.densify_until_iter.min(config.optimize.iterations);
-        let round_images = least_images(options, views);
+        let step_images = least_images(options, views);
         let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
-        let longest = interval.max(until.saturating_sub(from) / MIN_ROUNDS);
+        let longest = interval.max(until.saturating_sub(from) / MIN_STEPS);
         let window = Window::new(&config.optimize, views, interval, longest);
         // Surfels have no volume for the random motion.
         let is_moved = config.optimize.primitive == PrimitiveName::Gaussians;
@@ -81,9 +81,9 @@ impl BudgetGrowth {
             ..StepExtras::of(config, scene)
         };
         Self {
-            rounds: Rounds::every(window.iterations, from..until),
+            schedule: DensifySchedule::every(window.iterations, from..until),
             window,
-            round_images,
+            step_images,
             extras,
             motion: is_moved.then(|| {
                 RandomMotion::new(
@@ -107,13 +107,18 @@ impl BudgetGrowth {
     /// goal.
     ///
     /// If images are scarcer than iterations, steps are skipped and the remaining steps add more.
-    fn births(&self, gaussians: usize, iteration: u32, images_per_iteration: Option<f64>) -> usize {
-        let rounds = self.rounds.left(iteration);
-        let rounds = images_per_iteration.map_or(rounds, |images| {
-            rounds.min(self.rounds.left_of_images(iteration, images, self.round_images))
+    fn new_gaussians(
+        &self,
+        gaussians: usize,
+        iteration: u32,
+        images_per_iteration: Option<f64>,
+    ) -> usize {
+        let steps = self.schedule.left(iteration);
+        let steps = images_per_iteration.map_or(steps, |images| {
+            steps.min(self.schedule.left_of_images(iteration, images, self.step_images))
         });
-        let rounds = usize::try_from(rounds.max(1)).unwrap_or(usize::MAX);
-        self.most.saturating_sub(gaussians).div_ceil(rounds)
+        let steps = usize::try_from(steps.max(1)).unwrap_or(usize::MAX);
+        self.most.saturating_sub(gaussians).div_ceil(steps)
     }
 
     fn key(&self, iteration: u32, purpose: RandomUse) -> u64 {
@@ -160,32 +165,33 @@ impl Window {
 
 impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     fn observes(&self, iteration: u32) -> Option<Statistics> {
-        self.rounds.may_follow(iteration).then_some(Statistics::Disagreement)
+        self.schedule.may_follow(iteration).then_some(Statistics::Disagreement)
     }
 
     /// Moves nearly transparent Gaussians at random while no view sees them, until some are useful. Gradients place
     /// the visible ones better. The motion ends with density control, which removes those that got lost.
     fn step_extras(&self, turn: Turn) -> StepExtras {
-        let motion = self.motion.as_ref().filter(|_| self.rounds.may_follow(turn.iteration()));
+        let motion = self.motion.as_ref().filter(|_| self.schedule.may_follow(turn.iteration()));
         let noise = motion.and_then(|motion| motion.of_step(turn));
         StepExtras { noise, ..self.extras }
     }
 
     fn due(&self, span: ImageSpan) -> bool {
-        self.rounds.is_due(span)
+        self.schedule.is_due(span)
     }
 
     fn reorders(&self, span: ImageSpan) -> bool {
-        self.rounds.reorders(span)
+        self.schedule.reorders(span)
     }
 
-    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+    fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
         let iteration = site.span.after;
         let key = self.key(iteration, RandomUse::Multiply);
         let score = ScoreRule::Disagreement { small_max: self.small_max, key };
         let candidates = site.device.score(site.model, &score)?;
-        let wanted =
-            self.births(site.len(), iteration, site.images_per_iteration).min(candidates.count());
+        let wanted = self
+            .new_gaussians(site.len(), iteration, site.images_per_iteration)
+            .min(candidates.count());
         let rule = EditRule::Grow {
             large: Grow::AddChild {
                 shrink: SPLIT_SHRINK,
@@ -202,17 +208,18 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
 
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust> {
         let mut decays = span.multiple(self.decay_interval).into_iter();
-        let is_due = decays.any(|decay| self.rounds.may_follow(decay));
+        let is_due = decays.any(|decay| self.schedule.may_follow(decay));
         let has_waited =
             images_since.zip(self.decay_images).is_some_and(|(since, most)| since >= most);
-        let is_late =
-            has_waited && self.rounds.has_begun(span.after) && self.rounds.may_follow(span.after);
+        let is_late = has_waited
+            && self.schedule.has_begun(span.after)
+            && self.schedule.may_follow(span.after);
         (is_due || is_late)
-            .then_some(Adjust::FadeOpacity { factor: DECAY_FACTOR, floor: DECAY_FLOOR })
+            .then_some(Adjust::DecayOpacity { factor: DECAY_FACTOR, floor: DECAY_FLOOR })
     }
 
-    fn shape(&self) -> RoundShape {
-        RoundShape::Grow
+    fn shape(&self) -> DensifyShape {
+        DensifyShape::Grow
     }
 }
 
@@ -253,18 +260,18 @@ mod tests {
     }
 
     #[test]
-    fn rounds_come_after_whole_passes_over_the_views() {
+    fn densification_steps_come_after_whole_passes_over_the_views() {
         let due = |views| -> Vec<u32> {
             let budget = budget(&Config::default(), views);
             (1..=1500).filter(|&i| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i))).collect()
         };
         assert_eq!(due(44), [528, 660, 792, 924, 1056, 1188, 1320, 1452]);
         assert_eq!(due(255), [510, 765, 1020, 1275]);
-        assert_eq!(due(1), (6..=15).map(|round| round * 100).collect::<Vec<u32>>());
+        assert_eq!(due(1), (6..=15).map(|step| step * 100).collect::<Vec<u32>>());
     }
 
     #[test]
-    fn rounds_do_not_wait_for_whole_passes_if_too_few_would_be_left() {
+    fn densification_steps_do_not_wait_for_whole_passes_if_too_few_would_be_left() {
         let mut config = Config::default();
         let mut due = |views, iterations, until, interval| -> Vec<u32> {
             config.optimize.iterations = iterations;
@@ -311,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_round_of_each_thousand_iterations_and_the_last_reorder() {
+    fn the_first_step_of_each_thousand_iterations_and_the_last_reorder() {
         let budget = budget(&Config::default(), 44);
         let reorders =
             |&iteration: &u32| Strategy::<Cpu<f32>>::reorders(&budget, ImageSpan::of(iteration));
@@ -328,30 +335,33 @@ mod tests {
         let mut gaussians = 1000;
         let mut born = Vec::new();
         for iteration in (600..15_000).step_by(100) {
-            let births = budget.births(gaussians, iteration, None);
-            gaussians += births;
-            born.push(births);
+            let new_gaussians = budget.new_gaussians(gaussians, iteration, None);
+            gaussians += new_gaussians;
+            born.push(new_gaussians);
         }
         assert_eq!(gaussians, 10_000);
         assert_eq!((born.iter().min(), born.iter().max()), (Some(&62), Some(&63)));
         // Pruned Gaussians are added again.
-        assert_eq!(budget.births(9_000, 14_900, None), 1000);
-        assert_eq!(budget.births(10_001, 14_900, None), 0);
+        assert_eq!(budget.new_gaussians(9_000, 14_900, None), 1000);
+        assert_eq!(budget.new_gaussians(10_001, 14_900, None), 0);
     }
 
     #[test]
-    fn skipped_rounds_pass_their_growth_on() {
+    fn skipped_densification_steps_pass_their_growth_on() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
         let budget = budget(&config, 50);
         // Ten iterations pass per image, so that every fifth of ten steps has its 50 images.
-        let (mut gaussians, mut rounds) = (1000, 0);
+        let (mut gaussians, mut steps) = (1000, 0);
         for iteration in (600..15_000).step_by(500) {
-            gaussians += budget.births(gaussians, iteration, Some(0.1));
-            rounds += 1;
+            gaussians += budget.new_gaussians(gaussians, iteration, Some(0.1));
+            steps += 1;
         }
-        assert_eq!((gaussians, rounds), (10_000, 29));
-        assert_eq!(budget.births(1000, 600, Some(1.0)), budget.births(1000, 600, None));
+        assert_eq!((gaussians, steps), (10_000, 29));
+        assert_eq!(
+            budget.new_gaussians(1000, 600, Some(1.0)),
+            budget.new_gaussians(1000, 600, None)
+        );
     }
 
     #[test]
@@ -361,14 +371,15 @@ mod tests {
         config.optimize.iterations = 1500;
         let budget = budget(&config, 100);
         let is_due = |&i: &u32| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i));
-        let rounds: Vec<u32> = (1..=1500).filter(is_due).collect();
-        assert_eq!((rounds.len(), rounds.last()), (9, Some(&1400)));
-        let grown = rounds.into_iter().fold(300, |count, i| count + budget.births(count, i, None));
+        let steps: Vec<u32> = (1..=1500).filter(is_due).collect();
+        assert_eq!((steps.len(), steps.last()), (9, Some(&1400)));
+        let grown =
+            steps.into_iter().fold(300, |count, i| count + budget.new_gaussians(count, i, None));
         assert_eq!(grown, 2000);
     }
 
     #[test]
-    fn opacities_are_halved_at_intervals_until_the_last_round() {
+    fn opacities_are_halved_at_intervals_until_the_last_densification_step() {
         let mut config = Config::default();
         config.densify.opacity_reset_interval = 4000;
         let budget = budget(&config, 100);

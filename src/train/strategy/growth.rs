@@ -1,13 +1,13 @@
 //! Growth by gradients as in 3DGS (Kerbl et al. 2023, section 5) and GOF: small candidates are cloned, large ones
 //! split, transparent or too large Gaussians removed, and opacities reset.
 
-use super::interface::{Rounds, Site, StepExtras, Strategy};
+use super::interface::{DensifySchedule, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, Candidates, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
 use crate::config::{Color, Config, RESET_OPACITY, StrategyName};
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::plan::RoundShape;
+use crate::memory::plan::DensifyShape;
 use crate::model::Gaussians;
-use crate::train::event::RoundReport;
+use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
@@ -24,7 +24,7 @@ pub fn fade_depth(config: &Config, scene: SceneScale) -> f64 {
 /// Strategy that grows by gradients.
 #[derive(Clone, Debug)]
 pub(super) struct GradientGrowth {
-    rounds: Rounds,
+    schedule: DensifySchedule,
     statistics: Statistics,
     extras: StepExtras,
     rule: ScoreRule,
@@ -55,7 +55,7 @@ impl GradientGrowth {
         let min = options.densify_grad_threshold;
         let small_max = options.percent_dense * scene.extent;
         Self {
-            rounds: Rounds::new(options),
+            schedule: DensifySchedule::new(options),
             statistics,
             extras: StepExtras::of(config, scene),
             rule: match statistics {
@@ -101,10 +101,10 @@ pub(super) fn grow<D: Edit<Gaussians>>(
     wanted: usize,
     most: usize,
     rule: &EditRule,
-) -> Result<RoundReport, TrainError> {
-    let births = site.device.grant_births(site.model, wanted.min(most))?;
-    let picks = [Pick::Best(births), Pick::Best(0)];
-    let picks = if births > 0 { &picks[..] } else { &picks[1..] };
+) -> Result<DensifyReport, TrainError> {
+    let new_gaussians = site.device.grant_new_gaussians(site.model, wanted.min(most))?;
+    let picks = [Pick::Best(new_gaussians), Pick::Best(0)];
+    let picks = if new_gaussians > 0 { &picks[..] } else { &picks[1..] };
     let done = site.edit(candidates, picks, rule, "a round of density control is left out")?;
     let refused = done.map_or(0, |done| wanted - done.copied - done.split);
     let done = done.unwrap_or_default();
@@ -114,12 +114,12 @@ pub(super) fn grow<D: Edit<Gaussians>>(
         ("refused", refused),
         ("pruned", done.removed),
     ];
-    Ok(RoundReport { event: "densified", counts })
+    Ok(DensifyReport { event: "densified", counts })
 }
 
 impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     fn observes(&self, iteration: u32) -> Option<Statistics> {
-        self.rounds.may_follow(iteration).then_some(self.statistics)
+        self.schedule.may_follow(iteration).then_some(self.statistics)
     }
 
     fn step_extras(&self, _turn: Turn) -> StepExtras {
@@ -127,14 +127,14 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     }
 
     fn due(&self, span: ImageSpan) -> bool {
-        self.rounds.is_due(span)
+        self.schedule.is_due(span)
     }
 
     fn reorders(&self, span: ImageSpan) -> bool {
-        self.rounds.reorders(span)
+        self.schedule.reorders(span)
     }
 
-    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+    fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
         let candidates = site.device.score(site.model, &self.rule)?;
         let (room, rule) = (self.room(site.len()), self.edit_rule(site.span.after));
         grow(site, &candidates, candidates.count(), room, &rule)
@@ -144,12 +144,12 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
     fn adjust(&self, span: ImageSpan, _images_since: Option<u32>) -> Option<Adjust> {
         let first = self.first_reset.filter(|&first| span.hits(first));
         let mut resets = first.into_iter().chain(span.multiple(self.reset_interval));
-        let is_due = resets.any(|reset| self.rounds.may_follow(reset));
+        let is_due = resets.any(|reset| self.schedule.may_follow(reset));
         is_due.then_some(Adjust::ResetOpacity(RESET_OPACITY))
     }
 
-    fn shape(&self) -> RoundShape {
-        RoundShape::Grow
+    fn shape(&self) -> DensifyShape {
+        DensifyShape::Grow
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_or_absolute_ones_are_observed_until_the_last_round() {
+    fn gradients_or_absolute_ones_are_observed_until_the_last_densification_step() {
         let mut config = Config::default();
         let observed = |config: &Config, iteration| {
             Strategy::<Cpu<f32>>::observes(&growth(config, 1.0), iteration)

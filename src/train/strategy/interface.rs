@@ -8,9 +8,9 @@ use crate::backend::{
 };
 use crate::config::{Config, DensifyOptions, OptimizeOptions, RegReach};
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::plan::RoundShape;
+use crate::memory::plan::DensifyShape;
 use crate::model::Gaussians;
-use crate::train::event::RoundReport;
+use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
 use crate::train::schedule::rates;
 use crate::train::span::ImageSpan;
@@ -33,7 +33,7 @@ pub trait Strategy<D: Edit<Gaussians>> {
     fn reorders(&self, span: ImageSpan) -> bool;
 
     /// Runs the densification step after the finished iterations.
-    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError>;
+    fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError>;
 
     /// Returns the change of all Gaussians after a step and its densification step.
     ///
@@ -41,7 +41,7 @@ pub trait Strategy<D: Edit<Gaussians>> {
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust>;
 
     /// Returns the shape of the memory of a densification step, as `splat plan` uses it.
-    fn shape(&self) -> RoundShape;
+    fn shape(&self) -> DensifyShape;
 }
 
 /// Extras of a step beside the gradients of the loss.
@@ -183,7 +183,7 @@ const REORDER_INTERVAL: u32 = 1000;
 
 /// Schedule of densification steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rounds {
+pub(super) struct DensifySchedule {
     from: u32,
     until: u32,
     interval: u32,
@@ -194,7 +194,7 @@ pub fn least_images(options: &DensifyOptions, views: usize) -> u32 {
     options.densification_interval.min(u32::try_from(views).unwrap_or(u32::MAX))
 }
 
-impl Rounds {
+impl DensifySchedule {
     /// Returns the schedule that the options ask for.
     pub(super) fn new(options: &DensifyOptions) -> Self {
         let window = options.densify_from_iter..options.densify_until_iter;
@@ -233,7 +233,7 @@ impl Rounds {
     fn iteration_of(self, span: ImageSpan) -> Option<u32> {
         let last = self.until.saturating_sub(1).max(span.before);
         let inside = ImageSpan { after: span.after.min(last), ..span };
-        inside.multiple(self.interval).filter(|&round| round > self.from)
+        inside.multiple(self.interval).filter(|&step| step > self.from)
     }
 
     /// True if density control has begun before `iteration`.
@@ -249,9 +249,9 @@ impl Rounds {
     /// True if Gaussians are sorted after the densification step of a step: after the first of every thousand
     /// iterations and after the last of all.
     pub(super) fn reorders(self, span: ImageSpan) -> bool {
-        self.iteration_of(span).is_some_and(|round| {
-            let first = round % REORDER_INTERVAL < self.interval;
-            first || round.saturating_add(self.interval) >= self.until
+        self.iteration_of(span).is_some_and(|step| {
+            let first = step % REORDER_INTERVAL < self.interval;
+            first || step.saturating_add(self.interval) >= self.until
         })
     }
 }
@@ -261,27 +261,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_come_every_hundred_iterations_between_500_and_15000_exclusive() {
-        let rounds = Rounds::new(&DensifyOptions::default());
-        let due: Vec<u32> = (1..=30_000).filter(|&i| rounds.is_due(ImageSpan::of(i))).collect();
+    fn densification_steps_come_every_hundred_iterations_between_500_and_15000_exclusive() {
+        let schedule = DensifySchedule::new(&DensifyOptions::default());
+        let due: Vec<u32> = (1..=30_000).filter(|&i| schedule.is_due(ImageSpan::of(i))).collect();
         assert_eq!((due[0], due[1], due[due.len() - 1]), (600, 700, 14_900));
         assert_eq!(due.len(), 144);
     }
 
     #[test]
-    fn a_span_of_iterations_runs_its_last_possible_round() {
-        let rounds = Rounds::every(10, 20..55);
-        let due = |before, after| rounds.iteration_of(ImageSpan { before, after });
+    fn a_span_of_iterations_runs_its_last_possible_densification_step() {
+        let schedule = DensifySchedule::every(10, 20..55);
+        let due = |before, after| schedule.iteration_of(ImageSpan { before, after });
         let spans = [(15, 20), (15, 25), (15, 31), (45, 80), (51, 80), (60, 80)];
         let found = spans.map(|(before, after)| due(before, after));
         assert_eq!(found, [None, None, Some(30), Some(50), None, None]);
     }
 
     #[test]
-    fn the_first_round_of_each_thousand_iterations_and_the_last_reorder() {
+    fn the_first_step_of_each_thousand_iterations_and_the_last_reorder() {
         let mut options = DensifyOptions::default();
         let orders = |options: &DensifyOptions| -> Vec<u32> {
-            (0..=30_000).filter(|&i| Rounds::new(options).reorders(ImageSpan::of(i))).collect()
+            (0..=30_000)
+                .filter(|&i| DensifySchedule::new(options).reorders(ImageSpan::of(i)))
+                .collect()
         };
         let thousands = (1..=14).map(|i| i * 1000);
         assert_eq!(orders(&options), thousands.chain([14_900]).collect::<Vec<u32>>());

@@ -1,15 +1,15 @@
 //! Density control as a Markov chain (Kheradmand et al. 2024, "3D Gaussian Splatting as Markov Chain Monte Carlo"):
 //! transparent Gaussians move to opaque ones, copies are added up to a limit, and random motion explores.
 
-use super::interface::{RandomMotion, Rounds, Site, StepExtras, Strategy};
+use super::interface::{DensifySchedule, RandomMotion, Site, StepExtras, Strategy};
 use crate::backend::{
     Adjust, Edit, EditRule, Edited, Into, MotionReach, Pick, ScoreRule, Statistics,
 };
 use crate::config::Config;
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::plan::RoundShape;
+use crate::memory::plan::DensifyShape;
 use crate::model::Gaussians;
-use crate::train::event::RoundReport;
+use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::{SceneScale, TrainError};
@@ -19,7 +19,7 @@ const MAX_GROWTH: f64 = 1.05;
 
 /// Strategy of the Markov chain.
 pub(super) struct Mcmc {
-    rounds: Rounds,
+    schedule: DensifySchedule,
     motion: RandomMotion,
     most: usize,
     /// Opacity below which a Gaussian is relocated.
@@ -31,7 +31,7 @@ pub(super) struct Mcmc {
 impl Mcmc {
     pub(super) fn new(config: &Config, scene: SceneScale, most: usize) -> Self {
         Self {
-            rounds: Rounds::new(&config.densify),
+            schedule: DensifySchedule::new(&config.densify),
             motion: RandomMotion::new(config, scene, config.densify.noise_lr, MotionReach::All),
             most,
             opacity_min: config.densify.min_opacity,
@@ -80,20 +80,20 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
     }
 
     fn due(&self, span: ImageSpan) -> bool {
-        self.rounds.is_due(span)
+        self.schedule.is_due(span)
     }
 
     fn reorders(&self, span: ImageSpan) -> bool {
-        self.rounds.reorders(span)
+        self.schedule.reorders(span)
     }
 
     /// Relocates transparent Gaussians and adds copies up to the limit and the available memory.
-    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+    fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
         let key = self.key(site.span.after, RandomUse::Relocate);
         let moved =
             self.copy(site, Into::Dead, key, "transparent Gaussians stay where they are")?;
         let wanted = self.wanted_copies(site.len());
-        let granted = site.device.grant_births(site.model, wanted)?;
+        let granted = site.device.grant_new_gaussians(site.model, wanted)?;
         let key = self.key(site.span.after, RandomUse::Multiply);
         let added = self.copy(site, Into::NewRows(granted), key, "no Gaussians are added")?;
         let counts = vec![
@@ -102,15 +102,15 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
             // If no copy can be made, no Gaussians are added, but none are refused.
             ("refused", wanted - added.map_or(0, |_| granted)),
         ];
-        Ok(RoundReport { event: "relocated", counts })
+        Ok(DensifyReport { event: "relocated", counts })
     }
 
     fn adjust(&self, _span: ImageSpan, _images_since: Option<u32>) -> Option<Adjust> {
         None
     }
 
-    fn shape(&self) -> RoundShape {
-        RoundShape::Relocate
+    fn shape(&self) -> DensifyShape {
+        DensifyShape::Relocate
     }
 }
 

@@ -13,7 +13,7 @@ pub use interface::{Site, StepExtras, Strategy, least_images};
 use self::budget::BudgetGrowth;
 use self::growth::GradientGrowth;
 use self::mcmc::Mcmc;
-use self::triangles::TriangleRounds;
+use self::triangles::TriangleGrowth;
 use super::SceneScale;
 use crate::backend::Faces;
 use crate::config::{Config, PrimitiveName, StrategyName};
@@ -23,7 +23,7 @@ use crate::dataset::Dataset;
 pub fn of<D: Faces>(config: &Config, dataset: &Dataset, most: usize) -> Box<dyn Strategy<D>> {
     let (scene, views) = (SceneScale::of(dataset), dataset.train.len());
     if config.optimize.primitive == PrimitiveName::Triangles {
-        return Box::new(TriangleRounds::new(config, scene, views, most));
+        return Box::new(TriangleGrowth::new(config, scene, views, most));
     }
     match config.densify.strategy {
         StrategyName::Adc | StrategyName::Gof => Box::new(GradientGrowth::new(config, scene, most)),

@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-use super::interface::{Rounds, Site, StepExtras, Strategy};
+use super::interface::{DensifySchedule, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, FaceStatistics, Faces, Remesh, Statistics};
 use crate::config::{Config, SplitBy, TrianglesOptions};
 use crate::math::Real as _;
 use crate::math::adam::floored;
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::plan::RoundShape;
-use crate::train::event::RoundReport;
+use crate::memory::plan::DensifyShape;
+use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
 use crate::train::triangles::schedule::{opacity_floor, prune_threshold, rises};
@@ -22,11 +22,11 @@ use crate::train::triangles::{
 };
 use crate::train::{SceneScale, TrainError};
 
-pub(super) struct TriangleRounds {
+pub(super) struct TriangleGrowth {
     options: TrianglesOptions,
-    splits: Rounds,
+    splits: DensifySchedule,
     /// Schedule of splits and prunes, and of later steps that only prune.
-    rounds: Rounds,
+    schedule: DensifySchedule,
     extras: StepExtras,
     /// Largest number of vertices.
     most: usize,
@@ -35,7 +35,7 @@ pub(super) struct TriangleRounds {
     seed: u64,
 }
 
-impl TriangleRounds {
+impl TriangleGrowth {
     /// Creates the strategy for a scene with `views` training views.
     pub(super) fn new(config: &Config, scene: SceneScale, views: usize, most: usize) -> Self {
         let (options, densify) = (&config.triangles, &config.densify);
@@ -48,8 +48,8 @@ impl TriangleRounds {
         };
         Self {
             options: options.clone(),
-            splits: Rounds::every(interval, densify.densify_from_iter..split_until),
-            rounds: Rounds::every(interval, densify.densify_from_iter..until),
+            splits: DensifySchedule::every(interval, densify.densify_from_iter..split_until),
+            schedule: DensifySchedule::every(interval, densify.densify_from_iter..until),
             extras: StepExtras::of(config, scene),
             most,
             sees_all: views < interval as usize,
@@ -75,7 +75,7 @@ impl TriangleRounds {
     }
 
     /// Prunes and splits triangles.
-    fn reshape<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+    fn reshape<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
         let span = site.span;
         let vertices = site.device.vertices(site.model)?;
         let (all, statistics) =
@@ -94,19 +94,20 @@ impl TriangleRounds {
             order = self.drawn(span, &faces, &vertices, &scores, used.kept.len());
         }
         let room = self.most.saturating_sub(used.kept.len());
-        let most = site.device.grant_births(site.model, room.min(order.len().saturating_mul(3)))?;
+        let most =
+            site.device.grant_new_gaussians(site.model, room.min(order.len().saturating_mul(3)))?;
         let mut split = split(&faces, vertices.len(), &order, most);
         used.renumber(&mut split.faces);
         used.renumber(&mut faces);
         let kept = &used.kept[..];
         let whole = Remesh { kept, midpoints: &split.midpoints, faces: &split.faces };
-        let without_births = Remesh { kept, midpoints: &[], faces: &faces };
-        let changes = [whole, without_births];
+        let without_new_vertices = Remesh { kept, midpoints: &[], faces: &faces };
+        let changes = [whole, without_new_vertices];
         let changes = if split.count > 0 { &changes[..] } else { &changes[1..] };
         let done = site.remesh(changes, "triangles are neither split nor removed")?;
         let is_split = done.is_some_and(|change| !change.midpoints.is_empty());
         let count = if is_split { split.count } else { 0 };
-        Ok(RoundReport {
+        Ok(DensifyReport {
             event: "remeshed",
             counts: vec![
                 ("split", count),
@@ -137,7 +138,7 @@ impl TriangleRounds {
         scores: &[f32],
         kept: usize,
     ) -> Vec<u32> {
-        let drawn = self.births(kept);
+        let drawn = self.new_vertices(kept);
         if drawn == 0 {
             return Vec::new();
         }
@@ -152,7 +153,7 @@ impl TriangleRounds {
     }
 
     /// Returns the number of triangles to split at N vertices.
-    fn births(&self, vertices: usize) -> usize {
+    fn new_vertices(&self, vertices: usize) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -163,7 +164,7 @@ impl TriangleRounds {
     }
 
     /// Connects the vertices to a new mesh.
-    fn connect<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+    fn connect<D: Faces>(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
         let started = Instant::now();
         let vertices = site.device.vertices(site.model)?;
         let before = site.device.faces(site.model).to_vec();
@@ -184,7 +185,7 @@ impl TriangleRounds {
             before.len(),
             site.len()
         );
-        Ok(RoundReport {
+        Ok(DensifyReport {
             event: "connected",
             counts: vec![("before", before.len()), ("triangles", faces)],
         })
@@ -196,9 +197,9 @@ fn places(vertices: &[[f32; 4]]) -> Vec<[f32; 3]> {
     vertices.par_iter().map(|&[x, y, z, _]| [x, y, z]).collect()
 }
 
-impl<D: Faces> Strategy<D> for TriangleRounds {
+impl<D: Faces> Strategy<D> for TriangleGrowth {
     fn observes(&self, iteration: u32) -> Option<Statistics> {
-        self.rounds.may_follow(iteration).then_some(Statistics::Norms)
+        self.schedule.may_follow(iteration).then_some(Statistics::Norms)
     }
 
     fn step_extras(&self, turn: Turn) -> StepExtras {
@@ -210,7 +211,7 @@ impl<D: Faces> Strategy<D> for TriangleRounds {
     }
 
     fn due(&self, span: ImageSpan) -> bool {
-        self.rounds.is_due(span) || self.connects(span)
+        self.schedule.is_due(span) || self.connects(span)
     }
 
     /// Triangles refer to vertices by index, which sorting would change.
@@ -218,7 +219,7 @@ impl<D: Faces> Strategy<D> for TriangleRounds {
         false
     }
 
-    fn round(&self, site: &mut Site<'_, D>) -> Result<RoundReport, TrainError> {
+    fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
         if self.connects(site.span) { self.connect(site) } else { self.reshape(site) }
     }
 
@@ -228,8 +229,8 @@ impl<D: Faces> Strategy<D> for TriangleRounds {
         rises(&self.options, span).then_some(Adjust::RaiseOpacityFloor { before, after })
     }
 
-    fn shape(&self) -> RoundShape {
-        RoundShape::Grow
+    fn shape(&self) -> DensifyShape {
+        DensifyShape::Grow
     }
 }
 
@@ -239,11 +240,11 @@ mod tests {
     use crate::backend::cpu::Cpu;
     use crate::config::{ConfigLayer, Layers, resolve};
 
-    fn rounds(more: &str, views: usize) -> TriangleRounds {
+    fn strategy(more: &str, views: usize) -> TriangleGrowth {
         let text = format!("optimize.primitive = \"triangles\"\n{more}");
         let base = Some(ConfigLayer { origin: "a.toml", text: &text });
         let config = resolve(Layers { base, ..Layers::default() }).unwrap();
-        TriangleRounds::new(&config, SceneScale { extent: 1.0, unit: 1.0 }, views, 1100)
+        TriangleGrowth::new(&config, SceneScale { extent: 1.0, unit: 1.0 }, views, 1100)
     }
 
     fn spans() -> impl Iterator<Item = ImageSpan> {
@@ -251,12 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn rounds_end_when_the_mesh_is_connected() {
-        let due = |rounds: &TriangleRounds| -> Vec<u32> {
-            let due = spans().filter(|&span| Strategy::<Cpu<f32>>::due(rounds, span));
+    fn densification_steps_end_when_the_mesh_is_connected() {
+        let due = |strategy: &TriangleGrowth| -> Vec<u32> {
+            let due = spans().filter(|&span| Strategy::<Cpu<f32>>::due(strategy, span));
             due.map(|span| span.after).collect()
         };
-        let usual = rounds("triangles.delaunay_iter = 11000", 100);
+        let usual = strategy("triangles.delaunay_iter = 11000", 100);
         let found = due(&usual);
         assert_eq!((found.len(), &found[..2]), (21, &[1000, 1500][..]));
         assert_eq!(found[18..], [10_000, 10_500, 11_000]);
@@ -265,15 +266,15 @@ mod tests {
         assert!(usual.connects(ImageSpan::of(11_000)) && !usual.connects(ImageSpan::of(10_500)));
         let observes = |i| Strategy::<Cpu<f32>>::observes(&usual, i).is_some();
         assert!(observes(1) && observes(10_999) && !observes(11_000));
-        let early = due(&rounds("triangles.delaunay_iter = 2250", 100));
+        let early = due(&strategy("triangles.delaunay_iter = 2250", 100));
         assert_eq!(early, [1000, 1500, 2000, 2250]);
-        assert_eq!(due(&rounds("", 100)).last(), Some(&9500));
+        assert_eq!(due(&strategy("", 100)).last(), Some(&9500));
     }
 
     #[test]
     fn the_floor_rises_only_at_intervals() {
-        let rounds = rounds("triangles.delaunay_iter = 11000", 100);
-        let adjust = |span| Strategy::<Cpu<f32>>::adjust(&rounds, span, None).is_some();
+        let strategy = strategy("triangles.delaunay_iter = 11000", 100);
+        let adjust = |span| Strategy::<Cpu<f32>>::adjust(&strategy, span, None).is_some();
         let rises: Vec<u32> = spans().filter(|&s| adjust(s)).map(|span| span.after).collect();
         assert!(rises.iter().all(|rise| rise % 500 == 0));
         assert_eq!((rises.first(), rises.last()), (Some(&5500), Some(&24_000)));
@@ -282,7 +283,7 @@ mod tests {
 
     #[test]
     fn transparent_and_hidden_triangles_are_pruned_after_the_start() {
-        let rule = |views, after| rounds("", views).prune_rule(ImageSpan::of(after));
+        let rule = |views, after| strategy("", views).prune_rule(ImageSpan::of(after));
         assert_eq!(rule(499, 4000).opacity_max, -1.0);
         assert_eq!(rule(499, 6000).weight_max, Some(0.245));
         let many = PruneRule { opacity_max: 0.245, weight_max: None, reach_max_px: 1400.0 };
@@ -296,24 +297,24 @@ mod tests {
             reaches_px: vec![9.0; 3],
             gradient_norms: vec![4.0, 0.0, 3.0],
         };
-        let of = |more: &str| rounds(more, 100).scores(&statistics);
+        let of = |more: &str| strategy(more, 100).scores(&statistics);
         assert_eq!(of(""), [2.0, 0.0, 3.0]);
         assert_eq!(of("triangles.split_by = \"weight\""), statistics.weights);
         let unknown = FaceStatistics { gradient_norms: vec![0.0; 3], ..statistics.clone() };
-        assert_eq!(rounds("", 100).scores(&unknown), statistics.weights);
+        assert_eq!(strategy("", 100).scores(&unknown), statistics.weights);
     }
 
     #[test]
     fn splits_are_limited_by_growth_and_cap() {
-        let rounds = rounds("", 100);
-        assert_eq!([100, 1000, 1100, 2000].map(|v| rounds.births(v)), [23, 100, 0, 0]);
+        let strategy = strategy("", 100);
+        assert_eq!([100, 1000, 1100, 2000].map(|v| strategy.new_vertices(v)), [23, 100, 0, 0]);
     }
 
     #[test]
     fn opacity_regularization_ends_when_the_floor_rises() {
-        let rounds = rounds("optimize.opacity_reg = 0.5", 100);
+        let strategy = strategy("optimize.opacity_reg = 0.5", 100);
         let cost = |i| {
-            let extras = Strategy::<Cpu<f32>>::step_extras(&rounds, Turn::of(i));
+            let extras = Strategy::<Cpu<f32>>::step_extras(&strategy, Turn::of(i));
             extras.regularisers.opacity
         };
         assert_eq!([cost(4999), cost(5000)], [0.5 + 1.9e-6, 0.5]);

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use super::Trainer;
 use crate::backend::{
-    Candidates, Held as _, Look, NeighbourLists as _, Pick, RenderSettings, Snapshot, Terms, Topic,
-    TrainDevice, chunks,
+    Candidates, Held as _, NeighbourLists as _, Pick, RenderRequest, RenderSettings, Snapshot,
+    Terms, Topic, TrainDevice, chunks,
 };
 use crate::config::SugarOptions;
 use crate::memory::Bytes;
@@ -61,7 +61,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let gaussians = self.device.len(&self.model);
         let (iteration, iterations) = (self.iteration, schedule.last);
         self.sink.on(&Event::CoarseStarted { iteration, iterations, gaussians })?;
-        self.warn_of_lone_views()?;
+        self.warn_about_lone_views()?;
         if iteration > schedule.prune && iteration == schedule.start {
             self.warn(format!(
                 "transparent Gaussians stay: their prune follows iteration {}, and the coarse stage starts after \
@@ -228,7 +228,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             footprint: render_footprint(config),
             ..RenderSettings::DEFAULT
         };
-        let frame = self.device.render(&self.model, view, &settings, Look::SURFACE)?;
+        let frame = self.device.render(&self.model, view, &settings, RenderRequest::SURFACE)?;
         let drawn = self.device.image(&frame)?;
         Ok((share_near_surface(&sample, view, near, &drawn), mean_thickness))
     }

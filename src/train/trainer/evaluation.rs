@@ -81,7 +81,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             }
             Ok(())
         })?;
-        self.warn_of_images()?;
+        self.warn_about_images()?;
         match evaluation {
             Some(evaluation) => self.sink.on(&Event::Evaluated(evaluation))?,
             None => {
@@ -140,7 +140,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             }
             done => done?,
         };
-        self.warn_of_images()?;
+        self.warn_about_images()?;
         Ok(evaluation.map(|evaluation| evaluation.mean.psnr))
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Trainer;
 use super::saving::has_room;
-use crate::backend::{Look, RenderSettings, TrainDevice};
+use crate::backend::{RenderRequest, RenderSettings, TrainDevice};
 use crate::model::Gaussians;
 use crate::train::checkpoint::Occasion;
 use crate::train::event::{ControlAction, Event, Phase};
@@ -47,7 +47,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Carries out the page's request, unless it is a pause, and returns it.
     fn answer_page(&mut self) -> Result<Option<ControlAction>, TrainError> {
-        let Some(news) = self.live.look(self.iteration) else { return Ok(None) };
+        let Some(news) = self.live.poll(self.iteration) else { return Ok(None) };
         for problem in news.problems {
             self.warn(problem)?;
         }
@@ -60,12 +60,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         match action {
             Some(ControlAction::Checkpoint) => {
                 self.end_phase(self.phase());
-                self.write_checkpoint_between(Occasion::Asked)?;
+                self.write_checkpoint_between(Occasion::Requested)?;
             }
             Some(ControlAction::Stop) => self.setup.stop.store(true, Ordering::Relaxed),
             Some(ControlAction::Pause | ControlAction::Resume) | None => {}
         }
-        if news.wants_splats {
+        if news.needs_splats {
             self.show_splats()?;
         }
         Ok(action)
@@ -120,7 +120,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
             footprint: self.shown_footprint(),
             ..RenderSettings::DEFAULT
         };
-        let drawn = self.device.render(&self.model, &timelapse.view, &settings, Look::IMAGE);
+        let drawn =
+            self.device.render(&self.model, &timelapse.view, &settings, RenderRequest::IMAGE);
         let picture = match drawn.and_then(|frame| self.device.image(&frame)) {
             Ok(rendered) => render_picture(&rendered),
             // A missing picture must not end the run.

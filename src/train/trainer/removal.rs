@@ -7,7 +7,9 @@ use crate::backend::{EditRule, Footprint, Pick, Remesh, ScoreRule, TrainDevice, 
 use crate::config::PrimitiveName;
 use crate::dataset::View;
 use crate::math::Real as _;
-use crate::train::event::{Event, Phase, Round, RoundReport, Split, TargetPsnr, TargetReport};
+use crate::train::event::{
+    DensifyReport, DensifyStep, Event, Phase, Split, TargetPsnr, TargetReport,
+};
 use crate::train::schedule::TargetPrune;
 use crate::train::triangles::{UsedVertices, kept, schedule};
 use crate::train::{MemoryFallbacks as _, TrainError, render_footprint};
@@ -71,7 +73,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// Warns if a run resumes after the prune and was not pruned.
-    pub(super) fn warn_of_missed_target(&mut self) -> Result<(), TrainError> {
+    pub(super) fn warn_about_missed_target(&mut self) -> Result<(), TrainError> {
         let prune = TargetPrune::of(self.setup.config);
         let Some(TargetPrune { iteration, target }) = prune else { return Ok(()) };
         let gaussians = self.device.len(&self.model);
@@ -111,7 +113,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
     pub(super) fn drop_hidden_in_time(&mut self) -> Result<(), TrainError> {
         let views = self.setup.dataset.train.len();
         let is_due = schedule::drops_hidden(&self.setup.config.triangles, self.last_step, views);
-        if !is_due || !self.pace.takes_round(schedule::least_images_between_removals(views)) {
+        if !is_due || !self.pace.takes_densify_step(schedule::least_images_between_removals(views))
+        {
             return Ok(());
         }
         match self.drop_hidden(Self::try_to_drop_hidden) {
@@ -160,9 +163,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
             before - triangles
         );
         let counts = vec![("pruned", before - triangles), ("triangles", triangles)];
-        let report = RoundReport { event: "hidden_removed", counts };
+        let report = DensifyReport { event: "hidden_removed", counts };
         let (iteration, gaussians) = (self.iteration, self.device.len(&self.model));
-        self.sink.on(&Event::Round(Round { iteration, report, gaussians, ms }))?;
+        self.sink.on(&Event::Densify(DensifyStep { iteration, report, gaussians, ms }))?;
         Ok(sees_any)
     }
 

@@ -14,7 +14,7 @@ const FEW_LEFT: usize = 20;
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Reports warnings about images.
-    pub(super) fn warn_of_images(&mut self) -> Result<(), TrainError> {
+    pub(super) fn warn_about_images(&mut self) -> Result<(), TrainError> {
         for message in self.feed.views.take_warnings() {
             self.warn(message)?;
         }
@@ -100,7 +100,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     }
 
     /// Warns if the run has removed most Gaussians without `--target-gaussians`.
-    pub(super) fn warn_of_few_left(&mut self, before: usize) -> Result<(), TrainError> {
+    pub(super) fn warn_about_few_left(&mut self, before: usize) -> Result<(), TrainError> {
         let left = self.device.len(&self.model);
         let densify = &self.setup.config.densify;
         if densify.target_gaussians.is_some() || left >= before / FEW_LEFT {

@@ -40,9 +40,9 @@ use crate::train::{MemoryFallbacks as _, TrainError};
 
 impl<B: TrainDevice> Trainer<'_, B> {
     /// Returns the occasion for a checkpoint after the last step, if any.
-    pub(super) fn checkpoint_occasion(&self, is_asked: bool) -> Option<Occasion> {
-        if is_asked {
-            return Some(Occasion::Asked);
+    pub(super) fn checkpoint_occasion(&self, is_requested: bool) -> Option<Occasion> {
+        if is_requested {
+            return Some(Occasion::Requested);
         }
         let minutes = self.setup.config.output.checkpoint_minutes;
         let is_time = minutes > 0.0 && self.saved_at.elapsed().as_secs_f64() >= 60.0 * minutes;
@@ -121,10 +121,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if let Some(mut keeper) = lock_if_free(&self.keeper) {
             keeper.keep_room::<Gaussians>(rows, faces, optional);
         }
-        self.warn_of_checkpoints()
+        self.warn_about_checkpoints()
     }
 
-    fn warn_of_checkpoints(&mut self) -> Result<(), TrainError> {
+    fn warn_about_checkpoints(&mut self) -> Result<(), TrainError> {
         let warnings =
             lock_if_free(&self.keeper).map_or_else(Vec::new, |mut keeper| keeper.take_warnings());
         for message in warnings {
@@ -274,7 +274,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 Err(error) => failed = failed.or(Some((what, error))),
             }
         }
-        self.warn_of_checkpoints()?;
+        self.warn_about_checkpoints()?;
         match failed {
             None => Ok(()),
             Some((what, TrainError::Output(source))) if source.is_for_space() => match what {
@@ -292,7 +292,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn stop_for_space(&mut self, source: OutputError) -> TrainError {
         let written = self
             .report_pending()
-            .and_then(|()| self.write_checkpoint(Occasion::Asked, WritingMode::AtOnce));
+            .and_then(|()| self.write_checkpoint(Occasion::Requested, WritingMode::AtOnce));
         match written {
             Ok(()) => {
                 let path = checkpoint::path(self.setup.model_path, self.iteration);
@@ -335,7 +335,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         };
         self.settle(vec![ply])?;
         if checkpoint.result.as_ref().is_err_and(TrainError::lacks_space) {
-            self.write_checkpoint(Occasion::Asked, WritingMode::AtOnce)?;
+            self.write_checkpoint(Occasion::Requested, WritingMode::AtOnce)?;
         } else {
             self.settle(vec![checkpoint])?;
         }

@@ -147,7 +147,8 @@ fn triangles_follow_their_vertices_into_another_order() {
     device.reorder(&mut other, &cube).unwrap();
     assert_ne!(device.faces(&other), device.faces(&model));
     let mut image = |model: &Model<f64>| {
-        let frame = device.show(model, &view(), &Drawing { pass: Pass::Eval, ..drawing(WINDOW) });
+        let frame =
+            device.show(model, &view(), &DrawSettings { pass: Pass::Eval, ..drawing(WINDOW) });
         device.image(&frame.unwrap()).unwrap()
     };
     assert_eq!(image(&model), image(&other));
@@ -191,11 +192,11 @@ fn invalid_numbers_are_left_out_and_reported_by_the_step() {
 fn missing_capabilities_are_refused() {
     let mut device = Cpu::<f64>::new();
     let model = upload(&mut device, &shared(10));
-    let shown = Drawing { pass: Pass::Eval, ..drawing(WINDOW) };
+    let shown = DrawSettings { pass: Pass::Eval, ..drawing(WINDOW) };
     for drawing in [
-        Drawing { surface: true, ..shown },
-        Drawing { median: true, ..shown },
-        Drawing { pass: Pass::Picture, ..shown },
+        DrawSettings { surface: true, ..shown },
+        DrawSettings { median: true, ..shown },
+        DrawSettings { pass: Pass::Picture, ..shown },
     ] {
         let refused = device.show(&model, &view(), &drawing);
         assert!(matches!(refused, Err(DeviceError::Unsupported { .. })), "{drawing:?}");
@@ -205,9 +206,11 @@ fn missing_capabilities_are_refused() {
         assert!(matches!(refused, Some(DeviceError::Unsupported { primitives: "triangles", .. })));
     };
     is_refused(device.transmittances(&model, &view(), &settings, &[[0.0; 3]]).err());
-    let mut worths = device.no_worths(&model, &[false; 9]).unwrap();
+    let mut contributions = device.no_contributions(&model, &[false; 9]).unwrap();
     let photo = Arc::new(target(false));
-    is_refused(device.add_worths(&model, &view(), &settings, &photo, &mut worths).err());
+    is_refused(
+        device.add_contributions(&model, &view(), &settings, &photo, &mut contributions).err(),
+    );
     // A model without triangles shows the background.
     let bare = device.upload(&shared(10).vertices).unwrap();
     let frame = device.show(&bare, &view(), &shown).unwrap();

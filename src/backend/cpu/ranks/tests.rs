@@ -11,9 +11,10 @@ use crate::backend::Edited;
 use crate::backend::cpu::Cpu;
 use crate::backend::ranks::{Follower, Leader, Opening, Problem, RankLine, RankOrder, RankTarget};
 use crate::backend::{
-    AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, Look, MotionReach, Noise,
-    Objective, Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderSettings,
-    Rendered, ScoreRule, Sight, Snapshot, Statistics, Store, TrainDevice, Wants,
+    AdamStep, Adjust, DeviceError, EditRule, Footprint, Grow, Into, Keep, MotionReach, Noise,
+    Objective, Pending, Pick, RankOutcome, RankView, Ranks, Rates, Regularisers, RenderRequest,
+    RenderSettings, Rendered, ScoreRule, Snapshot, Statistics, Store, TrainDevice, TrainRequest,
+    ViewSetup,
 };
 use crate::dataset::{Camera, Image, InverseDepthMap, NormalMap, Pose, View};
 use crate::math::morton::Cube;
@@ -82,20 +83,20 @@ const BROKEN: usize = 99;
 type RankedCpu = Leader<CpuShard>;
 
 /// Rank 0.
-fn lead_of(exchange: Exchange, storage: Storage) -> RankedCpu {
+fn leader_of(exchange: Exchange, storage: Storage) -> RankedCpu {
     let line = RankLine::new(exchange);
-    let mut lead = Leader::new(CpuShard::new(Cpu::with_storage(storage, 3), line));
-    Ranks::begin(&mut lead, String::new(), 0).unwrap();
-    lead
+    let mut leader = Leader::new(CpuShard::new(Cpu::with_storage(storage, 3), line));
+    Ranks::begin(&mut leader, String::new(), 0).unwrap();
+    leader
 }
 
-/// A rank that obeys until it is let go.
-fn obey(exchange: Exchange, storage: Storage) -> Result<(), DeviceError> {
+/// Follows rank 0 until it is let go.
+fn follow(exchange: Exchange, storage: Storage) -> Result<(), DeviceError> {
     let line = RankLine::new(exchange);
     assert!(matches!(Opening::receive(&line)?, Opening::Begin { .. }));
     let mut cpu = Follower::join(CpuShard::new(Cpu::with_storage(storage, 3), line))?;
     loop {
-        match cpu.obey()? {
+        match cpu.follow()? {
             RankOrder::Done => {}
             RankOrder::End => return Ok(()),
             RankOrder::Train(views) => {
@@ -113,14 +114,14 @@ fn obey(exchange: Exchange, storage: Storage) -> Result<(), DeviceError> {
 /// Returns the result of `work` on rank 0 of N ranks.
 fn with_ranks<T>(world: u32, storage: Storage, work: impl FnOnce(&mut RankedCpu) -> T) -> T {
     let mut group = Exchange::threads(world).into_iter();
-    let lead = group.next().unwrap();
+    let leader = group.next().unwrap();
     thread::scope(|scope| {
-        let follower = group.map(|exchange| scope.spawn(move || obey(exchange, storage)));
+        let follower = group.map(|exchange| scope.spawn(move || follow(exchange, storage)));
         let follower: Vec<_> = follower.collect();
-        let mut lead = lead_of(lead, storage);
-        let done = work(&mut lead);
-        lead.end().unwrap();
-        drop(lead);
+        let mut leader = leader_of(leader, storage);
+        let done = work(&mut leader);
+        leader.end().unwrap();
+        drop(leader);
         follower.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
         done
     })
@@ -129,12 +130,12 @@ fn with_ranks<T>(world: u32, storage: Storage, work: impl FnOnce(&mut RankedCpu)
 /// Returns the result of work after which all ranks have failed.
 fn with_failing_ranks<T>(world: u32, work: impl FnOnce(&mut RankedCpu) -> T) -> T {
     let mut group = Exchange::threads(world).into_iter();
-    let lead = group.next().unwrap();
+    let leader = group.next().unwrap();
     thread::scope(|scope| {
         for exchange in group {
-            scope.spawn(|| obey(exchange, Storage::Full).unwrap_err());
+            scope.spawn(|| follow(exchange, Storage::Full).unwrap_err());
         }
-        work(&mut lead_of(lead, Storage::Full))
+        work(&mut leader_of(leader, Storage::Full))
     })
 }
 
@@ -162,10 +163,10 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
         RenderSettings { footprint: self.footprint, ..settings() }
     }
 
-    fn sight(&self, index: usize) -> Sight {
+    fn setup(&self, index: usize) -> ViewSetup {
         let (view, settings) = (views()[index % 5].clone(), self.settings());
         let observe = Some(self.statistics);
-        Sight { view, settings, surface: false, observe, divisor: Divisor::One }
+        ViewSetup { view, settings, surface: false, observe, divisor: Divisor::One }
     }
 
     /// A step over these views; returns their losses.
@@ -182,14 +183,14 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
                 image: 1,
                 iteration: 1,
                 index,
-                sight: self.sight(index),
+                setup: self.setup(index),
                 terms: terms.clone(),
             });
             self.device.share_views(1, others.collect());
             let (observe, inputs) = (Some(self.statistics), terms.needs());
-            let wants = Wants { observe, inputs, ..Wants::default() };
+            let request = TrainRequest { observe, inputs, ..TrainRequest::default() };
             let (view, settings) = (&views()[round[0]], self.settings());
-            let frame = self.device.render_train(&self.model, view, &settings, &wants).unwrap();
+            let frame = self.device.render_train(&self.model, view, &settings, &request).unwrap();
             let target = &photograph(round[0]);
             let objective = Objective { target, terms: &terms, near: None, other: None };
             let (frame, values) = self.device.objective(&self.model, frame, &objective).unwrap();
@@ -220,7 +221,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
         Ok(losses)
     }
 
-    fn round(&mut self, rule: &ScoreRule, pick: Pick, edit: &EditRule) -> Edited {
+    fn densify(&mut self, rule: &ScoreRule, pick: Pick, edit: &EditRule) -> Edited {
         let candidates = self.device.score(&self.model, rule).unwrap();
         let selection = self.device.select(&mut self.model, &candidates, pick).unwrap();
         self.device.edit(&mut self.model, selection, edit).unwrap()
@@ -247,27 +248,27 @@ fn script<D: TrainDevice<Target = Arc<Image>>>(
     found.push(("steps", run.snapshot()));
     let by_gradient = ScoreRule::Gradient { min: 1e-6, small_max: 0.17 };
     let large = Grow::SplitRandom { shrink: 1.6, key: 5 };
-    let grown = run.round(&by_gradient, Pick::Best(120), &EditRule::Grow { large, keep: KEEP });
+    let grown = run.densify(&by_gradient, Pick::Best(120), &EditRule::Grow { large, keep: KEEP });
     assert!(grown.split > 20 && grown.copied > 20 && grown.removed > 20, "{grown:?}");
     found.push(("ADC", run.snapshot()));
     run.statistics = Statistics::Both;
     run.step(&[2, 0, 3]);
     let by_quantile = ScoreRule::GradientOrQuantile { min: 2e-5, small_max: 0.17 };
     let large = Grow::AddChild { shrink: 1.6, key: 6 };
-    run.round(&by_quantile, Pick::Best(40), &EditRule::Grow { large, keep: KEEP });
+    run.densify(&by_quantile, Pick::Best(40), &EditRule::Grow { large, keep: KEEP });
     found.push(("GOF", run.snapshot()));
     run.statistics = Statistics::Disagreement;
     run.step(&[4, 1, 2]);
     let by_draw = ScoreRule::Disagreement { small_max: 0.17, key: 8 };
-    run.round(&by_draw, Pick::Best(30), &EditRule::Grow { large, keep: KEEP });
+    run.densify(&by_draw, Pick::Best(30), &EditRule::Grow { large, keep: KEEP });
     found.push(("budget", run.snapshot()));
     let by_opacity = ScoreRule::Opacity { min: 0.4 };
     let dead = Pick::WithReplacement { into: Into::Dead, key: 9 };
-    let moved = run.round(&by_opacity, dead, &EditRule::Share);
+    let moved = run.densify(&by_opacity, dead, &EditRule::Share);
     assert!(moved.moved > 5, "{moved:?}");
     found.push(("relocation", run.snapshot()));
     let born = Pick::WithReplacement { into: Into::NewRows(50), key: 10 };
-    assert_eq!(run.round(&by_opacity, born, &EditRule::Share).copied, 50);
+    assert_eq!(run.densify(&by_opacity, born, &EditRule::Share).copied, 50);
     found.push(("births", run.snapshot()));
     run.step(&[0, 3, 1]);
     let all = views();
@@ -280,7 +281,7 @@ fn script<D: TrainDevice<Target = Arc<Image>>>(
     run.device.reorder(&mut run.model, &CUBE).unwrap();
     run.device.weigh(&mut run.model, &views, &settings()).unwrap();
     found.push(("weights", run.snapshot()));
-    let kept = run.round(&ScoreRule::Weight, Pick::Best(100), &EditRule::Retain);
+    let kept = run.densify(&ScoreRule::Weight, Pick::Best(100), &EditRule::Retain);
     assert!(kept.removed > 50, "{kept:?}");
     run.step(&[1, 2, 3]);
     found.push(("retained", run.snapshot()));
@@ -307,7 +308,7 @@ fn compact_state_is_that_of_one_process_until_it_is_rounded() {
         run.step(&[0, 1, 2]);
         (start, run.snapshot())
     };
-    let (start, after) = with_ranks(3, Storage::Compact, |lead| start(TestRun::new(lead)));
+    let (start, after) = with_ranks(3, Storage::Compact, |leader| start(TestRun::new(leader)));
     let mut one = Cpu::<f32>::with_storage(Storage::Compact, 3);
     let mut one = TestRun::new(&mut one);
     one.device.reorder(&mut one.model, &CUBE).unwrap();
@@ -322,17 +323,17 @@ fn compact_state_is_that_of_one_process_until_it_is_rounded() {
 
 #[test]
 fn shown_views_and_samples_are_those_of_one_process() {
-    let look = |device: &mut RankedCpu| {
+    let render_all = |device: &mut RankedCpu| {
         let model = &mut device.upload_test();
-        let frame = device.render_test(model, Look::COUNTS);
-        let maps = device.render_test(model, Look::SURFACE);
+        let frame = device.render_test(model, RenderRequest::COUNTS);
+        let maps = device.render_test(model, RenderRequest::SURFACE);
         (frame, maps, Store::sample(device, model, &[399, 0, 0, 77]).unwrap())
     };
-    let (image, maps, sample) = with_ranks(3, Storage::Full, look);
+    let (image, maps, sample) = with_ranks(3, Storage::Full, render_all);
     let mut one = Cpu::<f32>::new();
     let mut model = one.upload_test();
-    assert_eq!(image, one.render_test(&model, Look::COUNTS));
-    assert_eq!(maps, one.render_test(&model, Look::SURFACE));
+    assert_eq!(image, one.render_test(&model, RenderRequest::COUNTS));
+    assert_eq!(maps, one.render_test(&model, RenderRequest::SURFACE));
     assert_eq!(sample, Store::sample(&mut one, &mut model, &[399, 0, 0, 77]).unwrap());
 }
 
@@ -342,8 +343,8 @@ trait Shows: TrainDevice {
         self.upload(&gaussians()).unwrap()
     }
 
-    fn render_test(&mut self, model: &Self::Model, look: Look) -> Rendered {
-        let frame = self.render(model, &views()[1], &settings(), look).unwrap();
+    fn render_test(&mut self, model: &Self::Model, request: RenderRequest) -> Rendered {
+        let frame = self.render(model, &views()[1], &settings(), request).unwrap();
         self.image(&frame).unwrap()
     }
 }
@@ -352,16 +353,16 @@ impl<D: TrainDevice> Shows for D {}
 
 #[test]
 fn a_model_that_is_read_and_dealt_to_other_ranks_stays_the_same() {
-    let mut after = with_ranks(4, Storage::Full, |lead| {
-        let mut run = TestRun::new(lead);
+    let mut after = with_ranks(4, Storage::Full, |leader| {
+        let mut run = TestRun::new(leader);
         run.step(&[0, 1, 2, 3]);
         run.snapshot()
     });
     after.filter_3d = vec![0.5; ROWS];
     for world in [1, 2, 3] {
-        let again = with_ranks(world, Storage::Full, |lead| {
-            let mut model = Store::load(lead, &mut after.clone()).unwrap();
-            Store::snapshot(lead, &mut model).unwrap()
+        let again = with_ranks(world, Storage::Full, |leader| {
+            let mut model = Store::load(leader, &mut after.clone()).unwrap();
+            Store::snapshot(leader, &mut model).unwrap()
         });
         assert!(again == after, "{world} ranks");
     }
@@ -371,8 +372,8 @@ fn a_model_that_is_read_and_dealt_to_other_ranks_stays_the_same() {
 
 #[test]
 fn a_view_that_cannot_be_decoded_leaves_the_step_to_the_others() {
-    let (losses, found) = with_ranks(3, Storage::Full, |lead| {
-        let mut run = TestRun::new(lead);
+    let (losses, found) = with_ranks(3, Storage::Full, |leader| {
+        let mut run = TestRun::new(leader);
         (run.step(&[0, BROKEN, 2]), run.snapshot())
     });
     let mut one = Cpu::<f32>::new();
@@ -384,10 +385,10 @@ fn a_view_that_cannot_be_decoded_leaves_the_step_to_the_others() {
 #[test]
 fn a_row_that_is_not_finite_is_told_by_its_number_whoever_has_it() {
     for row in [0, 150, 399] {
-        let message = with_failing_ranks(3, |lead| {
+        let message = with_failing_ranks(3, |leader| {
             let mut host = gaussians();
             host.log_scales[row * 3] = f32::NAN;
-            TestRun::of(lead, &host).try_step(&[0]).unwrap_err().to_string()
+            TestRun::of(leader, &host).try_step(&[0]).unwrap_err().to_string()
         });
         assert!(message.contains(&format!("Gaussian {row}:")), "{message}");
     }
@@ -412,7 +413,7 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
         let all = ScoreRule::Gradient { min: 0.0, small_max: 0.0 };
         let large = Grow::AddChild { shrink: 1.2, key };
         let keep = Keep { opacity_min: 0.0, scale_max: None, unseen: true };
-        run.round(&all, Pick::Best(1000), &EditRule::Grow { large, keep });
+        run.densify(&all, Pick::Best(1000), &EditRule::Grow { large, keep });
     }
     run.device.reorder(&mut run.model, &CUBE).unwrap();
     run.step(&[3, 0, 2]);
@@ -421,7 +422,7 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
     let none = Keep { opacity_min: 2.0, scale_max: None, unseen: true };
     let edit = EditRule::Grow { large: Grow::Copy, keep: none };
     let by_gradient = ScoreRule::Gradient { min: f64::INFINITY, small_max: 0.0 };
-    run.round(&by_gradient, Pick::Best(0), &edit);
+    run.densify(&by_gradient, Pick::Best(0), &edit);
     assert_eq!(run.device.len(&run.model), 0);
     run.step(&[1, 2, 3]);
     [before, after]
@@ -430,7 +431,7 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
 #[test]
 fn a_rank_whose_scene_is_another_one_is_named_by_all() {
     let mut group = Exchange::threads(3).into_iter();
-    let lead = group.next().unwrap();
+    let leader = group.next().unwrap();
     thread::scope(|scope| {
         for exchange in group {
             scope.spawn(|| {
@@ -447,9 +448,9 @@ fn a_rank_whose_scene_is_another_one_is_named_by_all() {
                 }
             });
         }
-        let line = RankLine::new(lead);
-        let mut lead = Leader::new(CpuShard::new(Cpu::new(), line));
-        let refused = Ranks::begin(&mut lead, "a = 1".to_owned(), 7).unwrap_err();
+        let line = RankLine::new(leader);
+        let mut leader = Leader::new(CpuShard::new(Cpu::new(), line));
+        let refused = Ranks::begin(&mut leader, "a = 1".to_owned(), 7).unwrap_err();
         assert_eq!(refused.to_string(), "rank 2: scene: has other points");
     });
 }

@@ -9,8 +9,8 @@ use crate::backend::cpu::stage::{adam, densify};
 use crate::backend::ranks::{RankNews, SharedViews};
 use crate::backend::settings::viewpoint;
 use crate::backend::{
-    AdamStep, DeviceError, Drawing, Drawn, Fresh, RankView, RenderSettings, Scored, Sight,
-    Statistics,
+    AdamStep, DeviceError, DrawSettings, Drawn, Fresh, RankView, RenderSettings, Scored,
+    Statistics, ViewSetup,
 };
 use crate::dataset::View;
 
@@ -23,7 +23,7 @@ pub struct SharedRound {
 /// The rows of this rank in a view.
 struct OwnSplats {
     view: DrawnView<f32>,
-    drawing: Drawing,
+    drawing: DrawSettings,
     /// By the rank's own rows.
     splats: Vec<Splat<f32>>,
     /// The first row that was left out because it is broken.
@@ -49,9 +49,9 @@ impl SharedViews for CpuShard {
     fn project(
         &mut self,
         share: &ModelShare,
-        sights: &[Option<&Sight>],
+        setups: &[Option<&ViewSetup>],
     ) -> Result<(SharedRound, Vec<Splat<f32>>), DeviceError> {
-        let own: Vec<_> = sights.iter().map(|sight| sight.map(|s| own_splats(share, s))).collect();
+        let own: Vec<_> = setups.iter().map(|setup| setup.map(|s| own_splats(share, s))).collect();
         let outgoing = own.iter().map(|own| {
             let splats = own.iter().flat_map(|own| &own.splats);
             let number = |row| usize::try_from(share.local.number(row)).unwrap_or(usize::MAX);
@@ -79,10 +79,10 @@ impl SharedViews for CpuShard {
         news: RankNews,
     ) -> Result<(SharedRound, Vec<Splat<f32>>, Vec<RankNews>), DeviceError> {
         let news = self.line.all_gather(&news)?;
-        let sights = views.iter().zip(&news);
-        let sights = sights
-            .map(|(view, of)| view.as_ref().filter(|_| of.problem.is_none()).map(|v| &v.sight));
-        let (round, splats) = self.project(share, &sights.collect::<Vec<_>>())?;
+        let setups = views.iter().zip(&news);
+        let setups = setups
+            .map(|(view, of)| view.as_ref().filter(|_| of.problem.is_none()).map(|v| &v.setup));
+        let (round, splats) = self.project(share, &setups.collect::<Vec<_>>())?;
         Ok((round, splats, news))
     }
 
@@ -90,7 +90,7 @@ impl SharedViews for CpuShard {
         &mut self,
         _: &ModelShare,
         view: &View,
-        drawing: Drawing,
+        drawing: DrawSettings,
         splats: Vec<Splat<f32>>,
     ) -> Result<Frame<f32, S>, DeviceError> {
         frame::draw_splats(view, drawing, splats)
@@ -126,15 +126,15 @@ impl SharedViews for CpuShard {
         share.local.forget_statistics();
         let rank = self.rank() as usize;
         for round in views.chunks(self.world() as usize) {
-            let sights: Vec<_> =
-                round.iter().map(|view| Sight::shown(view, settings, false)).collect();
-            let mut by_rank: Vec<_> = sights.iter().map(Some).collect();
+            let setups: Vec<_> =
+                round.iter().map(|view| ViewSetup::shown(view, settings, false)).collect();
+            let mut by_rank: Vec<_> = setups.iter().map(Some).collect();
             by_rank.resize(self.world() as usize, None);
             let (round, splats) = self.project(share, &by_rank)?;
             let weights = match by_rank[rank] {
-                Some(sight) => {
+                Some(setup) => {
                     let frame: Frame<f32, Drawn> =
-                        frame::draw_splats(&sight.view, sight.drawing(), splats)?;
+                        frame::draw_splats(&setup.view, setup.drawing(), splats)?;
                     Some(frame.into_weights())
                 }
                 None => None,
@@ -197,9 +197,9 @@ impl CpuShard {
     }
 }
 
-fn own_splats(share: &ModelShare, sight: &Sight) -> OwnSplats {
-    let drawing = sight.drawing();
-    let viewpoint = viewpoint(&sight.view, drawing.near, drawing.footprint);
+fn own_splats(share: &ModelShare, setup: &ViewSetup) -> OwnSplats {
+    let drawing = setup.drawing();
+    let viewpoint = viewpoint(&setup.view, drawing.near, drawing.footprint);
     let view = DrawnView::new(viewpoint, &drawing);
     let (splats, fault) = project(&share.local, &view);
     OwnSplats { view, drawing, splats, fault }

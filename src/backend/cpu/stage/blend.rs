@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::bin::Bins;
 use crate::backend::cpu::primitive::Splat;
-use crate::backend::{Drawing, Footprint, Rendered};
+use crate::backend::{DrawSettings, Footprint, Rendered};
 use crate::math::Real;
 use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, blend_bwd_of};
 use crate::math::linalg::Vec3;
@@ -33,7 +33,7 @@ pub(crate) struct Canvas<R> {
 
 impl<R: Real> Canvas<R> {
     /// Creates a black canvas with the requested maps.
-    pub(crate) fn blank(size: [u32; 2], settings: &Drawing) -> Self {
+    pub(crate) fn blank(size: [u32; 2], settings: &DrawSettings) -> Self {
         let pixels = size[0] as usize * size[1] as usize;
         // Stage `rays` finds those of ellipses.
         let with_medians = settings.median && settings.footprint == Footprint::Surfel;
@@ -78,7 +78,7 @@ pub(crate) fn forward<R: Real>(
     splats: &[Splat<R>],
     bins: &Bins,
     size: [u32; 2],
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) -> Canvas<R> {
     let background = settings.background.map(R::of_f32);
     let width = size[0] as usize;
@@ -426,11 +426,11 @@ mod tests {
 
     const PIXELS: usize = 63;
 
-    const SETTINGS: Drawing = Drawing {
+    const SETTINGS: DrawSettings = DrawSettings {
         inverse_depths: true,
         surface: true,
         background: [0.2, 0.5, 0.9],
-        ..Drawing::DEFAULT
+        ..DrawSettings::DEFAULT
     };
 
     /// Returns uniform numbers in -1..1; each stream has its own.
@@ -570,14 +570,14 @@ mod tests {
     fn inverse_depths_are_drawn_on_request_without_background() {
         let splats = splats();
         let bins = bin(&splats, SIZE);
-        let map = |settings: &Drawing| forward(&splats, &bins, SIZE, settings).inverse_depths;
+        let map = |settings: &DrawSettings| forward(&splats, &bins, SIZE, settings).inverse_depths;
         assert_eq!(map(&SETTINGS).len(), PIXELS);
-        assert!(map(&Drawing { inverse_depths: false, ..SETTINGS }).is_empty());
+        assert!(map(&DrawSettings { inverse_depths: false, ..SETTINGS }).is_empty());
         let alone = &splats[..1];
         let canvas = forward(alone, &bin(alone, SIZE), SIZE, &SETTINGS);
         let mut white = alone.to_vec();
         white[0].color = [1.0; 3];
-        let black = Drawing { background: [0.0; 3], ..SETTINGS };
+        let black = DrawSettings { background: [0.0; 3], ..SETTINGS };
         let weights = forward(&white, &bin(&white, SIZE), SIZE, &black).image;
         for (inverse_depth, weight) in canvas.inverse_depths.iter().zip(weights.chunks_exact(3)) {
             // One rounding of each factor.
@@ -591,15 +591,15 @@ mod tests {
     fn surface_maps_are_drawn_on_request_and_hold_the_opacity() {
         let splats = splats();
         let bins = bin(&splats, SIZE);
-        let map = |settings: &Drawing| forward(&splats, &bins, SIZE, settings).surface;
+        let map = |settings: &DrawSettings| forward(&splats, &bins, SIZE, settings).surface;
         assert_eq!(map(&SETTINGS).len(), PIXELS * 4);
-        assert!(map(&Drawing { surface: false, ..SETTINGS }).is_empty());
-        assert!(map(&Drawing { surface: false, ..SETTINGS }).is_empty());
+        assert!(map(&DrawSettings { surface: false, ..SETTINGS }).is_empty());
+        assert!(map(&DrawSettings { surface: false, ..SETTINGS }).is_empty());
         let mut white = splats.clone();
         for splat in &mut white {
             splat.color = [1.0; 3];
         }
-        let black = Drawing { background: [0.0; 3], ..SETTINGS };
+        let black = DrawSettings { background: [0.0; 3], ..SETTINGS };
         let weights = forward(&white, &bins, SIZE, &black).image;
         for (pixel, weight) in map(&SETTINGS).chunks_exact(4).zip(weights.chunks_exact(3)) {
             // The opacity is a sum of weights in one and 1 less a product in the other.

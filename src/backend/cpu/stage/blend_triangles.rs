@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::bin::Bins;
 use super::blend::{Canvas, CanvasGradient, place_in_tile, split_by_tile_row};
 use crate::backend::cpu::primitive::Splat;
-use crate::backend::{Drawing, Window};
+use crate::backend::{DrawSettings, Window};
 use crate::math::Real;
 use crate::math::blend::{PixelWalk, ScreenGradient, Shade, TRANSMITTANCE_MIN, blend_bwd_of};
 use crate::math::linalg::{Vec3, add, scale};
@@ -202,7 +202,7 @@ impl<R: Real> FaceLayers<'_, R> {
 pub(crate) fn forward<R: Real>(
     layers: &FaceLayers<'_, R>,
     size: [u32; 2],
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) -> Canvas<R> {
     let mut canvas = Canvas::blank(size, settings);
     let width = size[0] as usize;

@@ -3,7 +3,7 @@
 use crate::backend::cpu::model::{Model, Parameter};
 use crate::backend::cpu::primitive::Splat;
 use crate::backend::{
-    Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
+    Candidates, DeviceError, DrawSettings, Edited, GradientRule, Grow, Keep, ScoreRule, Statistics,
 };
 use crate::math::blend::ScreenGradient;
 use crate::math::linalg::{Vec3, add, mul, rotation};
@@ -57,7 +57,7 @@ pub(crate) fn observe<R: Real, P: Primitive>(
     splats: &[Splat<R>],
     screen: &[ScreenGradient<R>],
     size: [u32; 2],
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) {
     let Some(statistics) = settings.observe else { return };
     let fade_depth = R::of(settings.fade_depth);
@@ -196,12 +196,12 @@ pub(crate) fn reset_opacity<R: Real>(model: &mut Model<R>, ceiling: f64) {
 }
 
 /// Multiplies every opacity by a factor, bounded below by `floor`, and zeros all moments.
-pub(crate) fn fade_opacity<R: Real>(model: &mut Model<R>, factor: f64, floor: f64) {
+pub(crate) fn decay_opacity<R: Real>(model: &mut Model<R>, factor: f64, floor: f64) {
     let (factor, floor) = (R::of(factor), R::of(floor));
     let column = model.column_mut(Parameter::OpacityLogits);
     for logit in &mut column.values {
-        let faded = (factor * sigmoid(*logit)).max(floor);
-        *logit = logit.min(inverse_sigmoid(faded));
+        let decayed = (factor * sigmoid(*logit)).max(floor);
+        *logit = logit.min(inverse_sigmoid(decayed));
     }
     model.forget_all_moments();
 }
@@ -434,7 +434,7 @@ mod tests {
         let observed = |statistics, fade_depth| {
             let mut model = Model::<f64>::new(&gaussians);
             let viewpoint = viewpoint(&view, 0.01, Footprint::DILATED);
-            let (splats, _) = project(&model, &DrawnView::new(viewpoint, &Drawing::DEFAULT));
+            let (splats, _) = project(&model, &DrawnView::new(viewpoint, &DrawSettings::DEFAULT));
             let gradient = ScreenGradient {
                 d_mean_px: [3.0, -4.0],
                 d_mean_abs: [5.0, 24.0],
@@ -444,7 +444,7 @@ mod tests {
             };
             for _ in 0..2 {
                 let settings =
-                    Drawing { observe: Some(statistics), fade_depth, ..Drawing::DEFAULT };
+                    DrawSettings { observe: Some(statistics), fade_depth, ..DrawSettings::DEFAULT };
                 observe(&mut model, &splats, &[gradient], [4, 2], &settings);
             }
             assert_eq!(model.views_seen, [0, 2]);
@@ -531,11 +531,11 @@ mod tests {
     }
 
     #[test]
-    fn opacities_fade_by_a_factor_to_a_floor_and_lower_ones_stay() {
+    fn opacities_decay_by_a_factor_to_a_floor_and_lower_ones_stay() {
         let mut model = model(&[(0.05, 0.0); 3]);
         let logits = [0.5, 0.012, 0.004].map(|opacity: f32| inverse_sigmoid(opacity));
         model.column_mut(Parameter::OpacityLogits).values.copy_from_slice(&logits);
-        fade_opacity(&mut model, 0.5, 0.01);
+        decay_opacity(&mut model, 0.5, 0.01);
         let column = model.column(Parameter::OpacityLogits);
         for (found, expected) in column.values.iter().zip([0.25, 0.01, 0.004]) {
             // Rounding of sigmoid(logit(x)) in single precision.

@@ -113,7 +113,7 @@ pub(crate) fn find_distortion<R: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Drawing;
+    use crate::backend::DrawSettings;
     use crate::backend::cpu::stage::bin::bin;
     use crate::backend::cpu::stage::blend::forward;
     use crate::math::distortion::{FAR, NEAR};
@@ -150,11 +150,11 @@ mod tests {
 
     /// Creates a canvas with the maps of these rays.
     fn canvas(rays: &[Vec<[f64; 2]>]) -> Canvas<f64> {
-        let settings = Drawing {
+        let settings = DrawSettings {
             inverse_depths: true,
             inverse_squares: true,
             surface: true,
-            ..Drawing::DEFAULT
+            ..DrawSettings::DEFAULT
         };
         let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
         for (pixel, ray) in rays.iter().enumerate() {

@@ -123,7 +123,7 @@ impl<R: Real> DepthMap<R> {
 
     /// Looks up the surface at a point, given by its world-space offset from a Gaussian's centre; `None` outside the
     /// image or behind the camera.
-    pub(crate) fn look(
+    pub(crate) fn look_up(
         &self,
         kernel: &DensityKernel<R>,
         offset: Vec3<R>,
@@ -137,9 +137,9 @@ impl<R: Real> DepthMap<R> {
     }
 
     /// Returns the world-space gradient of the point.
-    pub(crate) fn look_bwd(&self, look: &DepthLookup<R>, d_height: R) -> Vec3<R> {
-        let d_place = look.slopes.map(|slope| slope * d_height);
-        let mut d_point_cam = place_px_bwd(&self.view, look.point_cam, d_place);
+    pub(crate) fn lookup_bwd(&self, lookup: &DepthLookup<R>, d_height: R) -> Vec3<R> {
+        let d_place = lookup.slopes.map(|slope| slope * d_height);
+        let mut d_point_cam = place_px_bwd(&self.view, lookup.point_cam, d_place);
         d_point_cam[2] -= d_height;
         mul_transposed(&self.view.rotation, d_point_cam)
     }
@@ -147,7 +147,8 @@ impl<R: Real> DepthMap<R> {
     /// True if a Gaussian's centre is within two of its standard deviations of the surface.
     pub(crate) fn has_near(&self, kernel: &DensityKernel<R>) -> bool {
         let deviation = deviation_towards(kernel, self.view.centre_world);
-        self.look(kernel, [R::ZERO; 3]).is_some_and(|look| is_near_surface(look.height, deviation))
+        self.look_up(kernel, [R::ZERO; 3])
+            .is_some_and(|lookup| is_near_surface(lookup.height, deviation))
     }
 
     pub(crate) fn bytes(&self) -> Bytes {

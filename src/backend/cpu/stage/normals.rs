@@ -303,7 +303,7 @@ pub(crate) fn compare_with_map<R: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Drawing;
+    use crate::backend::DrawSettings;
     use crate::backend::cpu::stage::bin::bin;
     use crate::backend::cpu::stage::blend::forward;
     use crate::dataset::NormalMap;
@@ -331,7 +331,7 @@ mod tests {
 
     /// Creates a canvas with this surface map.
     fn canvas(surface: Vec<f64>) -> Canvas<f64> {
-        let settings = Drawing { surface: true, ..Drawing::DEFAULT };
+        let settings = DrawSettings { surface: true, ..DrawSettings::DEFAULT };
         let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
         assert_eq!(canvas.surface.len(), surface.len());
         canvas.surface = surface;
@@ -553,7 +553,7 @@ mod tests {
         normals: &[[i8; 3]],
         mask: Option<Vec<u8>>,
     ) -> ComparedDepths<f64> {
-        let settings = Drawing { inverse_depths: true, ..Drawing::DEFAULT };
+        let settings = DrawSettings { inverse_depths: true, ..DrawSettings::DEFAULT };
         let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
         canvas.inverse_depths = inverse_depths.to_vec();
         let [width, height] = SIZE;
@@ -694,7 +694,7 @@ mod tests {
 
     #[test]
     fn photograph_without_a_map_is_not_compared() {
-        let canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &Drawing::DEFAULT);
+        let canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &DrawSettings::DEFAULT);
         let [width, height] = SIZE;
         let rgb = vec![0; 3 * PIXELS];
         let photo = Image { width, height, rgb, mask: None, depth: None, normals: None };

@@ -24,10 +24,10 @@ pub(crate) fn project<R: Real, P: Drawable>(
     view: &DrawnView<R>,
 ) -> (Vec<Splat<R>>, Option<DeviceError>) {
     let first_broken = FirstBroken::new();
-    let look = |row| P::project(model, row, view);
+    let project_row = |row| P::project(model, row, view);
     let rows = (0..model.len()).into_par_iter();
-    let splats = rows.filter_map(|row| first_broken.unless(row, look(row))).collect();
-    (splats, first_broken.fault::<P, _>(look))
+    let splats = rows.filter_map(|row| first_broken.unless(row, project_row(row))).collect();
+    (splats, first_broken.fault::<P, _>(project_row))
 }
 
 /// Concurrent minimum of the rows that are not finite.
@@ -49,10 +49,10 @@ impl FirstBroken {
     /// Projects the first failed row again for its error.
     pub(super) fn fault<P: Primitive, T>(
         self,
-        look: impl Fn(usize) -> Result<T, NotFinite>,
+        project_row: impl Fn(usize) -> Result<T, NotFinite>,
     ) -> Option<DeviceError> {
         let row = self.0.into_inner();
-        let fault = (row != usize::MAX).then(|| look(row).err()).flatten();
+        let fault = (row != usize::MAX).then(|| project_row(row).err()).flatten();
         fault.map(|fault| fault.of_row::<P>(row))
     }
 }
@@ -239,10 +239,10 @@ impl<R: Real> Vertices<R> {
     ) -> Result<Self, DeviceError> {
         let rows = vertex_rows(model)?;
         let first_broken = FirstBroken::new();
-        let look = |row| rows.vertex(row, view);
+        let project_row = |row| rows.vertex(row, view);
         let numbers = (0..model.len()).into_par_iter();
-        let seen = numbers.map(|row| first_broken.unless(row, look(row))).collect();
-        Ok(Self { seen, fault: first_broken.fault::<P, _>(look) })
+        let seen = numbers.map(|row| first_broken.unless(row, project_row(row))).collect();
+        Ok(Self { seen, fault: first_broken.fault::<P, _>(project_row) })
     }
 
     /// Returns the corners of a face if all are visible.

@@ -35,9 +35,9 @@ pub(crate) fn select<R: Real>(
                 None => DrawnSources { sources: Vec::new(), dead: Some(Vec::new()), opacity_min },
             }
         }
-        Into::NewRows(births) => {
+        Into::NewRows(new_gaussians) => {
             let weights = rows.map(|row| weight(logit(model, row)));
-            let sources = draw(&sums(weights), stream, births).unwrap_or_default();
+            let sources = draw(&sums(weights), stream, new_gaussians).unwrap_or_default();
             DrawnSources { sources, dead: None, opacity_min }
         }
     }

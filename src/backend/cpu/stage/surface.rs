@@ -375,11 +375,11 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
         d_own: &mut DensityKernelGradient<R>,
     ) -> R {
         let Some(map) = self.map else { return R::ZERO };
-        let Some(look) = map.look(own, sample_offset(own, along)) else { return R::ZERO };
-        let compared = self.distance_error(near, look.height);
+        let Some(lookup) = map.look_up(own, sample_offset(own, along)) else { return R::ZERO };
+        let compared = self.distance_error(near, lookup.height);
         let DistanceError { error, beta, d_found, d_beta, d_height } = compared;
         let d_density = found_bwd(near, beta, [d_found, d_beta]);
-        let d_place = add(d_density, map.look_bwd(&look, d_height));
+        let d_place = add(d_density, map.lookup_bwd(&lookup, d_height));
         sample_bwd(own, along, d_place, R::ZERO, d_own);
         error
     }
@@ -405,8 +405,8 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
                 .map_init(Vec::new, |near, index| {
                     let (own_row, along) = self.place(index as u64, near);
                     let own = &self.kernels[own_row];
-                    let look = map.look(own, sample_offset(own, along))?;
-                    Some((look.cell, self.distance_error(near, look.height).d_height))
+                    let lookup = map.look_up(own, sample_offset(own, along))?;
+                    Some((lookup.cell, self.distance_error(near, lookup.height).d_height))
                 })
                 .collect();
             gradients.iter().flatten().for_each(|(cell, d_depth)| visit(cell, *d_depth));

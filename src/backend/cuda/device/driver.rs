@@ -160,14 +160,14 @@ impl CudaDevice {
     /// Returns the NUMA node of the nearest host memory, if blocks of it can be mapped into reserved addresses.
     pub(crate) fn host_node(&self) -> Option<i32> {
         use sys::CUdevice_attribute as Attribute;
-        let ask = |attribute| {
+        let query = |attribute| {
             // SAFETY: `id` comes from cuDeviceGet.
             unsafe { result::device::get_attribute(self.id, attribute) }.ok()
         };
         let is_mappable =
-            ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?;
+            query(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?;
         // A machine that is one node may have no number for it.
-        let node = ask(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
+        let node = query(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
         (is_mappable != 0).then_some(node)
     }
 

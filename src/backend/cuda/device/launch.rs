@@ -9,7 +9,7 @@ use cudarc::driver::{result, sys};
 
 use super::driver::{self, failed};
 use super::stream::{Launch, Stream};
-use crate::abi::{Arguments, BlendArgs, CountRowsArgs, InstancesArgs, WorthArgs};
+use crate::abi::{Arguments, BlendArgs, ContributionArgs, CountRowsArgs, InstancesArgs};
 use crate::backend::DeviceError;
 use crate::layout::Records;
 
@@ -250,16 +250,16 @@ kernels! {
     densify(CompactArgs) x COMPACT_BLOCK: gather, scatter;
     densify(PaddingArgs) x COMPACT_BLOCK: clear_padding;
     densify(ResetArgs) x DENSIFY_BLOCK: reset_opacity;
-    densify(FadeArgs) x DENSIFY_BLOCK: fade_opacity;
+    densify(DecayArgs) x DENSIFY_BLOCK: decay_opacity;
     densify(DigitsArgs) x DIGITS_BLOCK: count_digits;
     relocate(WeighArgs) x RELOCATE_BLOCK: weigh;
     relocate(DrawArgs) x RELOCATE_BLOCK: draw_sources;
     relocate(SplitOpacityArgs) x RELOCATE_BLOCK: split_opacity;
     relocate(CopyArgs) x RELOCATE_BLOCK: copy_sources;
-    worth(WhitenArgs) x WEIGHTS_BLOCK: whiten;
-    worth(AddWeightsArgs) x WEIGHTS_BLOCK: add_weights;
-    worth(WorthArgs) x WORTH_BLOCK: worth_pixels, worth_pixels_surfels;
-    worth(AddWorthsArgs) x WORTH_BLOCK: add_worths;
+    contribution(WhitenArgs) x WEIGHTS_BLOCK: whiten;
+    contribution(AddWeightsArgs) x WEIGHTS_BLOCK: add_weights;
+    contribution(ContributionArgs) x CONTRIBUTION_BLOCK: contribution_pixels, contribution_pixels_surfels;
+    contribution(AddContributionsArgs) x CONTRIBUTION_BLOCK: add_contributions;
     fuse(MarkBricksArgs) x FUSE_BLOCK: mark_bricks;
     fuse(WeighPixelsArgs) x FUSE_BLOCK: weigh_pixels;
     fuse(FuseBricksArgs) x FUSE_BLOCK: fuse_bricks;
@@ -311,7 +311,7 @@ pub(crate) struct BlendKernels<'a> {
     pub(crate) blend_bwd_depth: [&'a Kernel<BlendArgs<'static>>; 3],
     /// Like `blend_bwd`, with the surface's maps.
     pub(crate) blend_bwd_surface: [&'a Kernel<BlendArgs<'static>>; 3],
-    pub(crate) worth_pixels: &'a Kernel<WorthArgs<'static>>,
+    pub(crate) contribution_pixels: &'a Kernel<ContributionArgs<'static>>,
 }
 
 impl Kernels {
@@ -367,7 +367,7 @@ impl Kernels {
                     &self.blend_bwd_surface_absolute,
                     &self.blend_bwd_surface_squares,
                 ],
-                worth_pixels: &self.worth_pixels,
+                contribution_pixels: &self.contribution_pixels,
             }),
             Records::Surfels => Ok(BlendKernels {
                 blend_fwd: &self.blend_fwd_surfels,
@@ -389,7 +389,7 @@ impl Kernels {
                     &self.blend_bwd_surface_absolute_surfels,
                     &self.blend_bwd_surface_squares_surfels,
                 ],
-                worth_pixels: &self.worth_pixels_surfels,
+                contribution_pixels: &self.contribution_pixels_surfels,
             }),
             Records::Triangles => Err(DeviceError::Unsupported {
                 primitives: "triangles",

@@ -16,8 +16,8 @@ use crate::backend::cuda::stage::loss::PendingLosses;
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
 use crate::backend::cuda::stage::surface::{self, DepthMap, SampledView};
-use crate::backend::cuda::stage::{densify, rays, worth};
-use crate::backend::{AdamStep, DeviceError, Drawing, Drawn, Held, Scored};
+use crate::backend::cuda::stage::{contribution, densify, rays};
+use crate::backend::{AdamStep, DeviceError, DrawSettings, Drawn, Held, Scored};
 use crate::layout::Records;
 use crate::math::splat::PlaceGradients;
 use crate::memory::Bytes;
@@ -40,7 +40,7 @@ impl<P> Default for Gradients<P> {
 pub(crate) struct ViewGradients {
     pub(crate) splats: Splats,
     pub(crate) camera: ViewCamera,
-    pub(crate) settings: Drawing,
+    pub(crate) settings: DrawSettings,
     /// Depths that samples were compared with.
     depth_map: Option<DepthMap>,
 }
@@ -56,7 +56,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         if splats.kind == Records::Triangles {
             return Ok(());
         }
-        worth::add_weights(session, model, &splats)
+        contribution::add_weights(session, model, &splats)
     }
 
     /// Writes the blend weights of the splats in the place of their gradients.
@@ -72,7 +72,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
             d_image.zero(&session.stream)?;
             face_weights = model.faces.as_mut().map_or(Out::NULL, |faces| faces.weights.write());
         } else {
-            worth::prepare_weights(session, &mut self.splats, d_image)?;
+            contribution::prepare_weights(session, &mut self.splats, d_image)?;
         }
         let pixels = Pixels {
             canvas: &mut self.canvas,
@@ -172,7 +172,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
 
 impl ViewGradients {
     /// Returns the gradients of this rank's rows in a view that another rank draws.
-    pub(crate) fn of_rank(splats: Splats, camera: ViewCamera, settings: Drawing) -> Self {
+    pub(crate) fn of_rank(splats: Splats, camera: ViewCamera, settings: DrawSettings) -> Self {
         Self { splats, camera, settings, depth_map: None }
     }
 

@@ -14,17 +14,17 @@ use super::stage::appearance::{self, ColorScratch, ColorTables, ViewColors};
 use super::stage::bands::{self, Lists};
 use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas};
+use super::stage::contribution::{ContributionSums, ListedSplats, ViewContributions};
 use super::stage::loss::{self, Shrunk};
 use super::stage::lpips::{self, LpipsModel};
 use super::stage::project::{self, DrawnView, Splats};
 use super::stage::surface::DepthMap;
-use super::stage::worth::{ListedSplats, SeenWorths, WorthSums};
 use super::stage::{normals, rays};
 use crate::abi::ViewCamera;
 use crate::abi::terms::{Inputs, Terms};
 use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
 use crate::backend::{
-    Capability, Compensated, DeviceError, Drawing, Drawn, FrameState, Fresh, Held, Measured,
+    Capability, Compensated, DeviceError, DrawSettings, Drawn, FrameState, Fresh, Held, Measured,
     Rendered, Scored, Shown, TableStep,
 };
 use crate::dataset::View;
@@ -104,12 +104,12 @@ pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) -> Result<Frame<S, P>, DeviceError> {
     settings.check_footprint()?;
-    let wants = &blend::wants(settings);
-    require::<P>(Capability::Surfaces, wants.maps || wants.median)?;
-    if wants.median && wants.backward() {
+    let request = &blend::request(settings);
+    require::<P>(Capability::Surfaces, request.maps || request.median)?;
+    if request.median && request.backward() {
         settings.footprint.require_volumes(MEDIAN_GRADIENTS)?;
     }
     let camera = project::camera(view, settings)?;
@@ -118,12 +118,12 @@ pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
         Some(window) => project::project_triangles(session, model, drawn, &window)?,
         None => project::forward(session, model, drawn)?,
     };
-    if wants.maps {
-        normals::add_features(session, model, &camera, wants, &mut splats)?;
+    if request.maps {
+        normals::add_features(session, model, &camera, request, &mut splats)?;
     }
     // Blending surfels gives the medians directly.
-    if wants.median && wants.records == Records::Ellipses {
-        rays::add(session, model, &camera, wants, &mut splats)?;
+    if request.median && request.records == Records::Ellipses {
+        rays::add(session, model, &camera, request, &mut splats)?;
     }
     draw_splats(session, model.len(), drawn, &mut Some(splats))
 }
@@ -136,17 +136,17 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     projected: &mut Option<Splats>,
 ) -> Result<Frame<S, P>, DeviceError> {
     let DrawnView { camera, settings } = drawn;
-    let wants = &blend::wants(settings);
+    let request = &blend::request(settings);
     let splats = projected.as_mut().ok_or(DeviceError::NoView)?;
     let front_to_back = bin::sort_by_depth(session, splats)?;
     let sizes = splats.sizes(gaussians, camera);
-    let mut canvas = Canvas::reserve(&session.heap, &sizes, wants)?;
+    let mut canvas = Canvas::reserve(&session.heap, &sizes, request)?;
     // Allocated here, because a refusal can still free memory: later the photograph is in use.
-    let reserve = || PixelGradients::reserve(&session.heap, &sizes, wants);
-    let gradients = wants.backward().then(reserve).transpose()?;
+    let reserve = || PixelGradients::reserve(&session.heap, &sizes, request);
+    let gradients = request.backward().then(reserve).transpose()?;
     let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
-    let colors = wants.colors.map(reserve).transpose()?;
-    let shrunk = Shrunk::reserve(&session.heap, &sizes, wants)?;
+    let colors = request.colors.map(reserve).transpose()?;
+    let shrunk = Shrunk::reserve(&session.heap, &sizes, request)?;
     let lists = {
         let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
             bands::forward(session, splats, bins, view, &mut canvas)?;
@@ -174,7 +174,7 @@ pub(super) fn transmittances<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
     places: &[[f32; 3]],
 ) -> Result<Vec<f32>, DeviceError> {
     require::<P>(Capability::Surfaces, true)?;
@@ -184,22 +184,22 @@ pub(super) fn transmittances<P: CudaPrimitive>(
     let mut splats = project::forward(session, model, drawn)?;
     rays::add(session, model, &camera, &ViewRequest::default(), &mut splats)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
-    let mut asked = rays::Asked::new(session, places)?;
+    let mut requested = rays::Asked::new(session, places)?;
     let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
-        asked.answer(session, splats, bins, view.camera)
+        query.answer(session, splats, bins, view.camera)
     };
     bands::draw(session, &mut splats, front_to_back, drawn, &mut paint)?;
-    asked.read(session)
+    query.read(session)
 }
 
 /// Draws a view without the removed Gaussians, adds the contribution of each Gaussian, and measures the view.
-pub(super) fn add_worths<P: CudaPrimitive>(
+pub(super) fn add_contributions<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
     target: &Target,
-    sums: &mut WorthSums,
+    sums: &mut ContributionSums,
 ) -> Result<Measured, DeviceError> {
     let camera = project::camera(view, settings)?;
     check_size(target.size(), camera.size)?;
@@ -207,8 +207,8 @@ pub(super) fn add_worths<P: CudaPrimitive>(
     let mut splats = project::forward(session, model, drawn)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
     let sizes = splats.sizes(model.len(), &camera);
-    let mut canvas = Canvas::reserve(&session.heap, &sizes, &blend::wants(settings))?;
-    let mut seen = SeenWorths::new(session, &splats)?;
+    let mut canvas = Canvas::reserve(&session.heap, &sizes, &blend::request(settings))?;
+    let mut seen = ViewContributions::new(session, &splats)?;
     target.wait(&session.stream)?;
     let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
         let listed = ListedSplats { splats, bins, view };
@@ -234,7 +234,7 @@ pub struct Frame<S: FrameState = Drawn, P = Gaussians> {
     pub(super) lists: Lists,
     pub(super) splats: Splats,
     pub(super) camera: ViewCamera,
-    settings: Drawing,
+    settings: DrawSettings,
     primitive: PhantomData<P>,
 }
 
@@ -317,7 +317,7 @@ impl<S: FrameState, P> Frame<S, P> {
     /// Returns the planned view: trained on with `gaussians` Gaussians and all inputs of terms, at once or in bands.
     pub(super) fn planned(&self, gaussians: usize, inputs: Inputs, in_bands: bool) -> PlannedViews {
         let view = self.view_size(gaussians as u64);
-        PlannedViews::one(&view, self.training_wants(inputs), in_bands)
+        PlannedViews::one(&view, self.training_request(inputs), in_bands)
     }
 
     /// Returns the view's counts at the size of its photograph, which smaller views reach later.
@@ -334,11 +334,11 @@ impl<S: FrameState, P> Frame<S, P> {
     }
 
     /// Returns the request with a backward pass, at full size, with all inputs of terms.
-    fn training_wants(&self, inputs: Inputs) -> ViewRequest {
+    fn training_request(&self, inputs: Inputs) -> ViewRequest {
         let divisor = Divisor::One;
-        let wants =
-            ViewRequest { drawn_for: Use::Backward, divisor, ..blend::wants(&self.settings) };
-        wants.beside(self.settings.inputs().and(inputs))
+        let request =
+            ViewRequest { drawn_for: Use::Backward, divisor, ..blend::request(&self.settings) };
+        request.beside(self.settings.inputs().and(inputs))
     }
 
     /// True if some inputs of the terms are not drawn.

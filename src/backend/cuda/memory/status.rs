@@ -205,14 +205,14 @@ pub(crate) struct ListRoom {
     /// Length of the longest lists requested so far.
     longest: u32,
     /// Size of the lists requested last.
-    asked: Option<ListSize>,
+    requested: Option<ListSize>,
     /// True if the lists requested last did not fit in memory.
     refused: bool,
 }
 
 impl Default for ListRoom {
     fn default() -> Self {
-        Self { most: MOST_NEIGHBOURS, longest: 0, asked: None, refused: false }
+        Self { most: MOST_NEIGHBOURS, longest: 0, requested: None, refused: false }
     }
 }
 
@@ -224,13 +224,13 @@ impl ListRoom {
     /// Records a request for lists; `refused` if they did not fit in memory.
     pub(crate) fn asked_for(&mut self, count: u32, gaussians: usize, refused: bool) {
         self.longest = self.longest.max(count);
-        self.asked = Some(ListSize { count, gaussians: gaussians as u64 });
+        self.requested = Some(ListSize { count, gaussians: gaussians as u64 });
         self.refused = refused;
     }
 
     /// Shortens the lists from the next search on. `held` is the size of the present lists.
     pub(crate) fn shorten(&mut self, held: Bytes) -> Gain {
-        let Some(lists) = self.asked.filter(|_| self.refused || held > Bytes(0)) else {
+        let Some(lists) = self.requested.filter(|_| self.refused || held > Bytes(0)) else {
             return Gain::Nothing;
         };
         if lists.count > self.most {
@@ -245,7 +245,7 @@ impl ListRoom {
 
     /// True if the present or the refused lists are longer than allowed.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.asked.is_some_and(|lists| lists.count > self.most)
+        self.requested.is_some_and(|lists| lists.count > self.most)
     }
 
     /// Returns the bytes of the longest lists beyond the present ones.
@@ -253,11 +253,11 @@ impl ListRoom {
         let more = |lists: ListSize| {
             lists.bytes(self.longest).saturating_sub(lists.bytes(lists.count.min(self.most)))
         };
-        Bytes(self.asked.map_or(0, more))
+        Bytes(self.requested.map_or(0, more))
     }
 
     pub(crate) fn gaussians(&self) -> u64 {
-        self.asked.map_or(0, |lists| lists.gaussians)
+        self.requested.map_or(0, |lists| lists.gaussians)
     }
 
     pub(crate) fn lengthen(&mut self) {

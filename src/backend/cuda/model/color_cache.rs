@@ -7,7 +7,7 @@ use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region, host_len};
 use crate::backend::cuda::session::Session;
-use crate::layout::{self, CacheBooks, MemoryPlace, ModelSize};
+use crate::layout::{self, CacheTables, MemoryPlace, ModelSize};
 use crate::memory::Bytes;
 
 /// Words of the counts, at the beginning.
@@ -15,7 +15,7 @@ const COUNTS: usize = 2;
 
 /// The cache lines of a model; empty if the colours lie on the device.
 pub(crate) struct ColorLines {
-    /// Indices as in [`CacheBooks`], then the content of the lines.
+    /// Indices as in [`CacheTables`], then the content of the lines.
     words: Region<u32>,
     lane_blocks: u64,
     /// True if the indices are valid.
@@ -93,7 +93,7 @@ impl ColorLines {
         if self.words.is_empty() || self.is_known {
             return Ok(self.is_known);
         }
-        let numbers = CacheBooks::of(self.lane_blocks).words();
+        let numbers = CacheTables::of(self.lane_blocks).words();
         self.words.zero_range(stream, 0..host_len(numbers))?;
         self.is_known = true;
         self.forget_projection();
@@ -122,16 +122,17 @@ impl ColorLines {
 
     /// Returns the lines for kernels before this step; null pointers without valid lines.
     pub(crate) fn args(&self, size: &ModelSize, step: u32) -> abi::ColorCache<'_> {
-        let books = CacheBooks::of(self.lane_blocks);
-        let [counts, blocks, missed, line, used, changed, wanted] = books.firsts().map(|first| {
-            if self.is_known { Out::at(self.words.address() + 4 * first) } else { Out::NULL }
-        });
-        let mut first = self.words.address() + 4 * books.words();
+        let cache_tables = CacheTables::of(self.lane_blocks);
+        let [counts, blocks, missed, line, used, changed, wanted] =
+            cache_tables.firsts().map(|first| {
+                if self.is_known { Out::at(self.words.address() + 4 * first) } else { Out::NULL }
+            });
+        let mut first = self.words.address() + 4 * cache_tables.words();
         let mut widths = size.widths_in(MemoryPlace::Host);
         let mut table = || {
             let here = Out::at(first);
             let row = u64::from(layout::LANES) * 4;
-            first += books.lines * u64::from(widths.next().unwrap_or(0)) * row;
+            first += cache_tables.lines * u64::from(widths.next().unwrap_or(0)) * row;
             here
         };
         let [sh, sh_first, sh_second] = [table(), table(), table()];
@@ -147,7 +148,7 @@ impl ColorLines {
             sh_first,
             sh_second,
             step,
-            lines: u32::try_from(books.lines).unwrap_or(u32::MAX),
+            lines: u32::try_from(cache_tables.lines).unwrap_or(u32::MAX),
         }
     }
 }

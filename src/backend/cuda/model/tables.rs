@@ -14,7 +14,7 @@ use crate::backend::cuda::primitive::{
 };
 use crate::backend::cuda::session::Session;
 use crate::backend::rows::RowsVersion;
-use crate::backend::{Capability, DeviceError, Drawing, FaceStatistics};
+use crate::backend::{Capability, DeviceError, DrawSettings, FaceStatistics};
 use crate::layout::{
     self, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES, MemoryPlace, ModelSize,
     TABLE_PARTS,
@@ -223,9 +223,13 @@ impl<P: Primitive> Model<P> {
         pointers(&mut self.tables)
     }
 
-    /// Adds `births` rows of zeros. If memory is refused the model is unchanged.
-    pub(crate) fn grow(&mut self, session: &Session, births: usize) -> Result<(), DeviceError> {
-        let (before, rows) = (self.len, self.len.saturating_add(births));
+    /// Adds `new_gaussians` rows of zeros. If memory is refused the model is unchanged.
+    pub(crate) fn grow(
+        &mut self,
+        session: &Session,
+        new_gaussians: usize,
+    ) -> Result<(), DeviceError> {
+        let (before, rows) = (self.len, self.len.saturating_add(new_gaussians));
         count_u32(rows)?;
         self.write_lines_back(session)?;
         match self.grow_regions(session, rows) {
@@ -344,7 +348,7 @@ impl<P: Primitive> Model<P> {
     }
 
     /// Returns the cache for a view that is drawn, whether a step follows or not.
-    pub(crate) fn color_cache_of(&self, drawing: &Drawing) -> abi::ColorCache<'_> {
+    pub(crate) fn color_cache_of(&self, drawing: &DrawSettings) -> abi::ColorCache<'_> {
         let step = if drawing.trains { self.momentum.steps() + 1 } else { 0 };
         self.lines.args(&self.size(), step)
     }

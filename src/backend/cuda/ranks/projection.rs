@@ -14,7 +14,7 @@ use crate::backend::cuda::session::Session;
 use crate::backend::cuda::stage::project::{
     self, Counted, DrawnView, Order, ProjectionRoom, Splats,
 };
-use crate::backend::{DeviceError, Drawing, Sight};
+use crate::backend::{DeviceError, DrawSettings, ViewSetup};
 use crate::layout::{Projected, Records, SentSplats, ViewSizes};
 
 /// The rows of this rank in a view of another.
@@ -25,7 +25,7 @@ pub(super) struct PartOfView {
     /// Number of splats.
     visible: usize,
     camera: ViewCamera,
-    drawing: Drawing,
+    drawing: DrawSettings,
 }
 
 /// Result of a projection.
@@ -46,9 +46,9 @@ enum RoomOfView {
 
 /// Rows of this rank on their way to a view.
 pub(super) struct Projection<'a> {
-    pub(super) sight: &'a Sight,
+    pub(super) setup: &'a ViewSetup,
     camera: ViewCamera,
-    drawing: Drawing,
+    drawing: DrawSettings,
     room: RoomOfView,
     /// Splats that there is room for.
     pub(super) capacity: u64,
@@ -59,13 +59,13 @@ impl<'a> Projection<'a> {
     pub(super) fn of(
         shard: &mut CudaShard,
         share: &CudaShare,
-        sight: &'a Sight,
+        setup: &'a ViewSetup,
         is_own: bool,
         capacity: u64,
     ) -> Result<Self, DeviceError> {
-        let drawing = sight.drawing();
+        let drawing = setup.drawing();
         check_drawing(&drawing)?;
-        let camera = project::camera(&sight.view, &drawing)?;
+        let camera = project::camera(&setup.view, &drawing)?;
         let [columns, rows] = camera.tiles;
         // What a splat reaches is counted in 16 bits on its way.
         if columns * rows > SHORT_KEYS_MAX {
@@ -80,7 +80,7 @@ impl<'a> Projection<'a> {
             true => Projected::reserve(&session.heap, &sizes).map(RoomOfView::Own),
             false => SentSplats::reserve(&session.heap, &sizes).map(RoomOfView::Sent),
         })?;
-        Ok(Self { sight, camera, drawing, room, capacity })
+        Ok(Self { setup, camera, drawing, room, capacity })
     }
 
     /// True if this rank draws the view.
@@ -143,7 +143,7 @@ fn sizes(share: &CudaShare, capacity: u64) -> ViewSizes {
 }
 
 /// Fails where a view is drawn with what ranks do not exchange.
-pub(super) fn check_drawing(drawing: &Drawing) -> Result<(), DeviceError> {
+pub(super) fn check_drawing(drawing: &DrawSettings) -> Result<(), DeviceError> {
     let has_ellipses = drawing.footprint.records() == Records::Ellipses;
     if drawing.surface || drawing.median || drawing.inverse_squares || !has_ellipses {
         let what = "surfaces, surfels and triangles";

@@ -177,12 +177,12 @@ impl DealtRows for CudaShard {
     }
 
     fn grant(&mut self, share: &mut CudaShare, wish: usize) -> Result<usize, DeviceError> {
-        // As births are dealt out.
+        // As new Gaussians are dealt out.
         let rows = share.numbering.counts();
         let counts = self.scored.as_ref().map_or(rows, |scored| scored.counts.clone());
         let rank = self.rank() as usize;
         let own = parts(wish, &counts)[rank];
-        let granted = self.cuda.grant_births(&mut share.local, own)?;
+        let granted = self.cuda.grant_new_gaussians(&mut share.local, own)?;
         if granted == own {
             return Ok(wish);
         }

@@ -6,12 +6,12 @@ use super::projection::{
 };
 use super::share::{CudaShard, CudaShare};
 use crate::backend::cuda::frame::{Frame, Gradients};
+use crate::backend::cuda::stage::contribution;
 use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
-use crate::backend::cuda::stage::worth;
 use crate::backend::ranks::{RankNews, SharedViews};
 use crate::backend::{
-    AdamStep, DeviceError, Drawing, Drawn, Fresh, Noise, RankView, Regularisers, Render as _,
-    RenderSettings, Scored, Sight, Statistics,
+    AdamStep, DeviceError, DrawSettings, Drawn, Fresh, Noise, RankView, Regularisers, Render as _,
+    RenderSettings, Scored, Statistics, ViewSetup,
 };
 use crate::dataset::View;
 use crate::layout::splat_capacity;
@@ -41,7 +41,7 @@ impl CudaShard {
     fn project_views(
         &mut self,
         share: &CudaShare,
-        sights: &[Option<&Sight>],
+        setups: &[Option<&ViewSetup>],
         mut news: RankNews,
     ) -> Result<(CudaRound, Option<Splats>, Vec<RankNews>), DeviceError> {
         let (rank, world) = (self.rank(), self.world());
@@ -56,12 +56,12 @@ impl CudaShard {
                 let Self { counts, cuda, .. } = self;
                 counts.as_mut().ok_or_else(not_met)?.fetch_others(&cuda.session)?;
             }
-            let Some(sight) = sights[of as usize] else { continue };
+            let Some(setup) = setups[of as usize] else { continue };
             let capacity = match of == rank {
                 true => splat_capacity(self.cuda.session.most_visible as u64, rows[1]),
                 false => splat_capacity(self.most_in_part, rows[0]),
             };
-            let mut projection = Projection::of(self, share, sight, of == rank, capacity)?;
+            let mut projection = Projection::of(self, share, setup, of == rank, capacity)?;
             let Self { counts, cuda, .. } = self;
             projection.launch(cuda, share, counts.as_mut().ok_or_else(not_met)?.of(of))?;
             projections[of as usize] = Some(projection);
@@ -106,7 +106,7 @@ impl CudaShard {
             false => self.most_in_part = splats,
         }
         let capacity = splat_capacity(splats, rows);
-        *projection = Projection::of(self, share, projection.sight, is_own, capacity)?;
+        *projection = Projection::of(self, share, projection.setup, is_own, capacity)?;
         let Self { counts, cuda, .. } = self;
         let counts = counts.as_mut().ok_or_else(not_met)?;
         // Places of splats are counted from 0. All counts are on the host by now, so any will do.
@@ -183,9 +183,9 @@ impl SharedViews for CudaShard {
     fn project(
         &mut self,
         share: &CudaShare,
-        sights: &[Option<&Sight>],
+        setups: &[Option<&ViewSetup>],
     ) -> Result<(CudaRound, ViewSplats), DeviceError> {
-        let (round, own, _) = self.project_views(share, sights, RankNews::NONE)?;
+        let (round, own, _) = self.project_views(share, setups, RankNews::NONE)?;
         Ok((round, ViewSplats(own)))
     }
 
@@ -195,8 +195,8 @@ impl SharedViews for CudaShard {
         views: &[Option<RankView>],
         news: RankNews,
     ) -> Result<(CudaRound, ViewSplats, Vec<RankNews>), DeviceError> {
-        let sights: Vec<_> = views.iter().map(|view| view.as_ref().map(|v| &v.sight)).collect();
-        let (round, own, news) = self.project_views(share, &sights, news)?;
+        let setups: Vec<_> = views.iter().map(|view| view.as_ref().map(|v| &v.setup)).collect();
+        let (round, own, news) = self.project_views(share, &setups, news)?;
         Ok((round, ViewSplats(own), news))
     }
 
@@ -204,7 +204,7 @@ impl SharedViews for CudaShard {
         &mut self,
         share: &CudaShare,
         view: &View,
-        drawing: Drawing,
+        drawing: DrawSettings,
         ViewSplats(splats): ViewSplats,
     ) -> Result<Frame<S>, DeviceError> {
         check_drawing(&drawing)?;
@@ -250,15 +250,15 @@ impl SharedViews for CudaShard {
         let rank = self.rank() as usize;
         for views in views.chunks(self.world() as usize) {
             let observe = Some(Statistics::Norms);
-            let sight = |view| Sight { observe, ..Sight::shown(view, settings, false) };
-            let sights: Vec<_> = views.iter().map(sight).collect();
-            let mut by_rank: Vec<_> = sights.iter().map(Some).collect();
+            let setup = |view| ViewSetup { observe, ..ViewSetup::shown(view, settings, false) };
+            let setups: Vec<_> = views.iter().map(setup).collect();
+            let mut by_rank: Vec<_> = setups.iter().map(Some).collect();
             by_rank.resize(self.world() as usize, None);
             let (mut round, splats) = self.project(share, &by_rank)?;
             let own = match (by_rank[rank], splats) {
-                (Some(sight), splats @ ViewSplats(Some(_))) => {
+                (Some(setup), splats @ ViewSplats(Some(_))) => {
                     let frame: Frame<Drawn> =
-                        self.draw(share, &sight.view, sight.drawing(), splats)?;
+                        self.draw(share, &setup.view, setup.drawing(), splats)?;
                     Some(frame.into_weights(&mut self.cuda.session, &mut share.local)?)
                 }
                 _ => None,
@@ -267,7 +267,7 @@ impl SharedViews for CudaShard {
             let parts = round.parts.into_iter().flatten();
             let of_parts = parts.map(|part| part.into_gradients().splats);
             for splats in own.into_iter().chain(of_parts) {
-                worth::add_weights(&self.cuda.session, &mut share.local, &splats)?;
+                contribution::add_weights(&self.cuda.session, &mut share.local, &splats)?;
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use super::rays;
 use crate::abi::ViewCamera;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::session::{BandPolicy, Session};
-use crate::backend::{DeviceError, Drawing};
+use crate::backend::{DeviceError, DrawSettings};
 use crate::layout::{INSTANCES, ListSizes, Records, Slot, ViewRequest, need_of_list};
 use crate::memory::Bytes;
 
@@ -61,16 +61,16 @@ pub(crate) fn draw(
 ) -> Result<Lists, DeviceError> {
     let DrawnView { camera, settings } = view;
     let whole = Extent::whole(camera, splats.instances);
-    let wants = &blend::wants(settings);
+    let request = &blend::request(settings);
     match (session.bands, whole) {
         (BandPolicy::Never, whole) => {
             let whole = whole?;
-            request(session, &whole, None, wants)?;
+            reserve_list(session, &whole, None, request)?;
             let bins = draw_whole(session, splats, front_to_back, view, whole, paint)?;
             return Ok(Lists::Whole(bins));
         }
         (BandPolicy::WhenNeeded, Ok(whole))
-            if need(session, &whole, None, wants) <= room(session) =>
+            if need(session, &whole, None, request) <= room(session) =>
         {
             match draw_whole(session, splats, front_to_back, view, whole, paint) {
                 // Other programs may have taken memory that the ledger counts as free.
@@ -88,7 +88,7 @@ pub(crate) fn draw(
     // Asked now, while a refusal can free memory. The backward pass needs most.
     let fullest = bands.rows.iter().copied().max().unwrap_or(0);
     let row = Extent::band(camera, 0..1, fullest)?;
-    request(session, &row, Some(splats.visible), wants)?;
+    reserve_list(session, &row, Some(splats.visible), request)?;
     bands.count = bands.forward(session, splats, view, paint)?;
     Ok(Lists::Bands(bands))
 }
@@ -107,13 +107,13 @@ fn draw_whole(
 }
 
 /// Requests the memory of a list as one block if it seems too large, so that the refusal says how much is missing.
-fn request(
+fn reserve_list(
     session: &Session,
     extent: &Extent,
     counted: Option<usize>,
-    wants: &ViewRequest,
+    request: &ViewRequest,
 ) -> Result<(), DeviceError> {
-    let need = need(session, extent, counted, wants);
+    let need = need(session, extent, counted, request);
     // The need is an upper bound. Over the budget nothing more can be had, so the present memory has to do.
     if need <= room(session) || session.heap.excess() > Bytes(0) {
         return Ok(());
@@ -122,8 +122,8 @@ fn request(
 }
 
 /// Returns the bytes of the arena to list and draw. `counted` splats are counted again.
-fn need(session: &Session, extent: &Extent, counted: Option<usize>, wants: &ViewRequest) -> u64 {
-    need_of_list(session.heap.cub_scratch(), &extent.sizes(counted), wants)
+fn need(session: &Session, extent: &Extent, counted: Option<usize>, request: &ViewRequest) -> u64 {
+    need_of_list(session.heap.cub_scratch(), &extent.sizes(counted), request)
 }
 
 /// Returns the bytes that the arena can still get, rounded down to granules.
@@ -147,9 +147,9 @@ impl Bands {
         paint: &mut PaintLists<'_>,
     ) -> Result<u32, DeviceError> {
         let camera = view.camera;
-        let settings = Drawing { trains: false, ..*view.settings };
+        let settings = DrawSettings { trains: false, ..*view.settings };
         let view = DrawnView { camera, settings: &settings };
-        self.each(session, splats.visible, &blend::wants(&settings), camera, |extent| {
+        self.each(session, splats.visible, &blend::request(&settings), camera, |extent| {
             let bins = bin::list_band(session, splats, &self.sorted, camera, extent)?;
             paint(session, splats, &bins, view)
         })
@@ -166,8 +166,8 @@ impl Bands {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
         splats.clear_gradients(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
-        let wants = blend::wants(view.settings);
-        self.each(session, splats.visible, &wants, view.camera, |extent| {
+        let request = blend::request(view.settings);
+        self.each(session, splats.visible, &request, view.camera, |extent| {
             let bins = bin::list_band(session, splats, &self.sorted, view.camera, extent)?;
             forward(session, splats, &bins, view, pixels.canvas)?;
             let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
@@ -184,7 +184,7 @@ impl Bands {
         &self,
         session: &Session,
         visible: usize,
-        wants: &ViewRequest,
+        request: &ViewRequest,
         camera: &ViewCamera,
         mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
     ) -> Result<u32, DeviceError> {
@@ -196,7 +196,7 @@ impl Bands {
             // A bound for all rows, which take a little more than a band.
             let most = largest(bounded(total), |instances| {
                 let extent = Extent::whole(camera, instances.into())?;
-                Ok(need(session, &extent, Some(visible), wants) <= room)
+                Ok(need(session, &extent, Some(visible), request) <= room)
             })?;
             let (rows, instances) = band(&self.rows, first, max_rows, most);
             let end = rows.end;
@@ -357,13 +357,13 @@ mod tests {
 
         #[test]
         fn the_largest_that_fits_is_found(most in 0..u32::MAX, limit in 0..u32::MAX) {
-            let mut asked = 0;
+            let mut requested = 0;
             let found = largest(most, |n| {
-                asked += 1;
+                requested += 1;
                 Ok(n <= limit)
             });
             prop_assert_eq!(found.unwrap(), most.min(limit));
-            prop_assert!(asked <= 33);
+            prop_assert!(requested <= 33);
         }
 
         #[test]
@@ -386,7 +386,7 @@ mod tests {
     }
 
     /// Allocates as drawing does, including the library's scratch. The result lies in the spare half of the list.
-    fn take(heap: &Heap, sizes: &ListSizes, wants: &ViewRequest) -> Result<(), DeviceError> {
+    fn take(heap: &Heap, sizes: &ListSizes, request: &ViewRequest) -> Result<(), DeviceError> {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, sizes)?;
         let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
         let counts = sizes.counted.map(|_| CountSlots::reserve(heap, sizes)).transpose()?;
@@ -402,7 +402,7 @@ mod tests {
             library(sort.bytes(sizes.instances, sizes.key_bits()))?;
         }
         drop((counts, keys, splat_from_instance));
-        let kept = BackwardSlots::reserve(heap, sizes, wants)?;
+        let kept = BackwardSlots::reserve(heap, sizes, request)?;
         drop((ranges, spare, kept));
         Ok(())
     }
@@ -420,13 +420,13 @@ mod tests {
         ) {
             let rows = crate::math::Real::floor_i32(rows * f64::from(tiles[1])).unsigned_abs() + 1;
             let sizes = ListSizes { tiles, rows, instances, counted };
-            let wants = ViewRequest { drawn_for, inverse_depths, maps, ..ViewRequest::default() };
+            let request = ViewRequest { drawn_for, inverse_depths, maps, ..ViewRequest::default() };
             let heap = heap_of(Bytes(0));
-            let (need, granule) = (need_of_list(heap.cub_scratch(), &sizes, &wants), heap.granule().0);
+            let (need, granule) = (need_of_list(heap.cub_scratch(), &sizes, &request), heap.granule().0);
             let least = need.div_ceil(granule) * granule;
-            let taken = take(&heap_of(Bytes(least)), &sizes, &wants);
+            let taken = take(&heap_of(Bytes(least)), &sizes, &request);
             prop_assert!(taken.is_ok(), "{} of {least} bytes: {:?}", need, taken.err());
-            let refused = take(&heap_of(Bytes(least - granule)), &sizes, &wants);
+            let refused = take(&heap_of(Bytes(least - granule)), &sizes, &request);
             prop_assert!(matches!(refused, Err(DeviceError::Refused(_))), "one less than {least}");
         }
     }

@@ -7,7 +7,7 @@ use crate::backend::cuda::device::launch::{BlendKernels, Kernel};
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
 use crate::backend::cuda::session::Session;
-use crate::backend::{ColorRoom, Compensation, DeviceError, Drawing, Statistics};
+use crate::backend::{ColorRoom, Compensation, DeviceError, DrawSettings, Statistics};
 use crate::layout::{self, ColorUse, Records, Taken, Use, ViewRequest, ViewSizes};
 use crate::math::Real;
 use crate::memory::Bytes;
@@ -34,7 +34,7 @@ impl Canvas {
     pub(crate) fn reserve(
         heap: &Heap,
         sizes: &ViewSizes,
-        wants: &ViewRequest,
+        request: &ViewRequest,
     ) -> Result<Self, DeviceError> {
         let layout::CanvasSlots {
             image,
@@ -43,7 +43,7 @@ impl Canvas {
             inverse_squares,
             maps: surface,
             median_depths,
-        } = layout::CanvasSlots::reserve(heap, sizes, wants)?;
+        } = layout::CanvasSlots::reserve(heap, sizes, request)?;
         let kept = None;
         Ok(Self { image, blended, inverse_depths, inverse_squares, surface, median_depths, kept })
     }
@@ -72,7 +72,7 @@ fn pass_state<'a>(kept: &'a mut BackwardState, args: &mut BlendArgs<'a>) {
 }
 
 /// Returns the request of a drawing.
-pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
+pub(crate) fn request(settings: &DrawSettings) -> ViewRequest {
     let of_colors = |room| match room {
         ColorRoom::Corrected => ColorUse::Fit,
         ColorRoom::Learned(Compensation::Exposure) => ColorUse::Exposure,
@@ -80,9 +80,9 @@ pub(crate) fn wants(settings: &Drawing) -> ViewRequest {
     };
     ViewRequest {
         drawn_for: match settings {
-            Drawing { trains: true, .. } => Use::Backward,
-            Drawing { counts: true, .. } => Use::Counts,
-            Drawing { .. } => Use::Image,
+            DrawSettings { trains: true, .. } => Use::Backward,
+            DrawSettings { counts: true, .. } => Use::Counts,
+            DrawSettings { .. } => Use::Image,
         },
         records: settings.footprint.records(),
         inverse_depths: settings.inverse_depths,
@@ -120,7 +120,7 @@ pub(crate) fn forward(
     canvas: &mut Canvas,
 ) -> Result<(), DeviceError> {
     if let Some(mut kept) =
-        BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &wants(settings))?
+        BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &request(settings))?
     {
         kept.chunk_count.zero(&session.stream)?;
         canvas.kept = Some(kept);
@@ -128,10 +128,10 @@ pub(crate) fn forward(
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
     let kernels = session.kernels.blend(splats.kind)?;
     let kernel = match settings {
-        Drawing { counts: true, .. } => kernels.blend_counted,
-        Drawing { surface: true, .. } => kernels.blend_fwd_surface,
-        Drawing { inverse_depths: true, .. } => kernels.blend_fwd_depth,
-        Drawing { .. } => kernels.blend_fwd,
+        DrawSettings { counts: true, .. } => kernels.blend_counted,
+        DrawSettings { surface: true, .. } => kernels.blend_fwd_surface,
+        DrawSettings { inverse_depths: true, .. } => kernels.blend_fwd_depth,
+        DrawSettings { .. } => kernels.blend_fwd,
     };
     // Stage `rays` finds those of ellipses.
     let median_depths = canvas.median_depths.as_mut().filter(|_| splats.kind == Records::Surfels);

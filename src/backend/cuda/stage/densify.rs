@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::project::{DrawnView, Splats};
 use crate::abi::{
-    COMPACT_SLICES, CompactArgs, DIGITS, DensityCounts, DigitsArgs, FadeArgs, GEOMETRY_WIDTH,
+    COMPACT_SLICES, CompactArgs, DIGITS, DecayArgs, DensityCounts, DigitsArgs, GEOMETRY_WIDTH,
     GrowArgs, In, ListArgs, MidpointsArgs, OBSERVE_ABSOLUTE, OBSERVE_DISAGREEMENT, OBSERVE_NORMS,
     ObserveArgs, Out, PaddingArgs, RaiseFloorArgs, ResetArgs, SelectedArgs, SurveyArgs,
     SurvivorsArgs, VertexSizesArgs, ViewCamera,
@@ -24,11 +24,11 @@ use crate::backend::cuda::model::tables::{
 };
 use crate::backend::cuda::session::Session;
 use crate::backend::{
-    Candidates, DeviceError, Drawing, Edited, GradientRule, Grow, Keep, Remesh, ScoreRule,
+    Candidates, DeviceError, DrawSettings, Edited, GradientRule, Grow, Keep, Remesh, ScoreRule,
     Statistics,
 };
 use crate::layout::{
-    Choice, DENSITY_COUNTS, DENSITY_DIGITS, MIDPOINTS, MOVED_WORDS, Records, RoundSizes, RowForm,
+    Choice, DENSITY_COUNTS, DENSITY_DIGITS, DensifySizes, MIDPOINTS, MOVED_WORDS, Records, RowForm,
     SelectionSlots,
 };
 use crate::math::quantile::{between, place};
@@ -44,7 +44,7 @@ struct Holes {
 
 /// Scratch of a densification step: 8 bytes per Gaussian and a chunk of rows.
 pub(crate) struct DensifyWork {
-    sizes: RoundSizes,
+    sizes: DensifySizes,
     /// Number of selected candidates, to densify or to keep.
     selected: usize,
     /// Largest log-scale of a small candidate.
@@ -70,8 +70,8 @@ impl DensifyWork {
         let thresholds = Thresholds::known(&gradient, candidates.absolute_min);
         let wanted = candidates.count() as u64;
         let selected = most.min(candidates.count());
-        let births = if candidates.rule == ScoreRule::Weight { 0 } else { selected as u64 };
-        let sizes = RoundSizes { model: model.size(), births, wanted };
+        let new_gaussians = if candidates.rule == ScoreRule::Weight { 0 } else { selected as u64 };
+        let sizes = DensifySizes { model: model.size(), new_gaussians, wanted };
         let mut work = Self::reserve(session, sizes, selected, thresholds.small_log_scale)?;
         work.counts.zero(&session.stream)?;
         if selected > 0 {
@@ -80,14 +80,15 @@ impl DensifyWork {
         Ok(work)
     }
 
-    /// Allocates the removal of rows from a model that grows by `births` rows before.
-    pub(crate) fn for_births(
+    /// Allocates the removal of rows from a model that grows by `new_gaussians` rows before.
+    pub(crate) fn for_new_gaussians(
         session: &Session,
         model: &Model,
-        births: usize,
+        new_gaussians: usize,
     ) -> Result<Self, DeviceError> {
-        let sizes = RoundSizes { model: model.size(), births: births as u64, wanted: 0 };
-        Self::reserve(session, sizes, births, 0.0)
+        let sizes =
+            DensifySizes { model: model.size(), new_gaussians: new_gaussians as u64, wanted: 0 };
+        Self::reserve(session, sizes, new_gaussians, 0.0)
     }
 
     /// Removes the first rows except `kept`, which is ascending.
@@ -164,7 +165,7 @@ impl DensifyWork {
 
     fn reserve(
         session: &Session,
-        sizes: RoundSizes,
+        sizes: DensifySizes,
         selected: usize,
         small_log_scale: f32,
     ) -> Result<Self, DeviceError> {
@@ -223,7 +224,7 @@ impl DensifyWork {
         let args = SelectedArgs {
             rows: rows[sorted].read(),
             flags: self.flags.write(),
-            births: count_u32(self.selected)?,
+            new_gaussians: count_u32(self.selected)?,
         };
         session.kernels.mark_selected.over(stream, self.selected, &args)
     }
@@ -504,7 +505,7 @@ pub(crate) fn observe<P: Primitive>(
 
 /// Returns half of width and height, px. [`Statistics::Disagreement`] uses their product times the divisor, as on the
 /// CPU.
-fn half_size(camera: &ViewCamera, settings: &Drawing) -> [f32; 2] {
+fn half_size(camera: &ViewCamera, settings: &DrawSettings) -> [f32; 2] {
     let [width, height] = camera.size.map(|side| f64::from(side) / 2.0);
     let times = match settings.observe {
         Some(Statistics::Disagreement) => f64::from(settings.divisor.get()),
@@ -534,21 +535,21 @@ pub(crate) fn reset_opacity(
 }
 
 /// Multiplies every opacity by a factor, down to a floor, and clears all moments. Colours must have caught up.
-pub(crate) fn fade_opacity(
+pub(crate) fn decay_opacity(
     session: &Session,
     model: &mut Model,
     factor: f64,
     floor: f64,
 ) -> Result<(), DeviceError> {
     let rows = model.len();
-    let args = FadeArgs {
+    let args = DecayArgs {
         geometry: model.tables()[GEOMETRY].floats(),
         n: count_u32(rows)?,
         factor: f32::of(factor),
         floor: f32::of(floor),
         reserved: 0,
     };
-    session.kernels.fade_opacity.over(&session.stream, rows, &args)?;
+    session.kernels.decay_opacity.over(&session.stream, rows, &args)?;
     model.forget_moments(session)
 }
 
@@ -650,9 +651,13 @@ pub(crate) fn remesh(
     size_vertices(session, model)
 }
 
-/// Splits `births` edges and removes a vertex, in a dry run.
-pub(crate) fn dry(session: &Session, model: &mut Model, births: usize) -> Result<(), DeviceError> {
-    let midpoints = vec![[0; 2]; births];
+/// Splits `new_gaussians` edges and removes a vertex, in a dry run.
+pub(crate) fn dry(
+    session: &Session,
+    model: &mut Model,
+    new_gaussians: usize,
+) -> Result<(), DeviceError> {
+    let midpoints = vec![[0; 2]; new_gaussians];
     change_rows(session, model, &midpoints, |work, model| {
         let one = usize::from(!model.is_empty());
         work.compact(session, model, Holes { removed: one, after_first: one })
@@ -667,7 +672,7 @@ fn change_rows(
     remove: impl FnOnce(&mut DensifyWork, &mut Model) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
     let before = model.len();
-    let mut work = DensifyWork::for_births(session, model, midpoints.len())?;
+    let mut work = DensifyWork::for_new_gaussians(session, model, midpoints.len())?;
     if !midpoints.is_empty() {
         let mut ends = session.heap.take(&MIDPOINTS, &(midpoints.len() as u64))?;
         ends.upload(&session.stream, 0, midpoints.as_flattened())?;

@@ -181,9 +181,9 @@ impl Shrunk {
     pub(crate) fn reserve(
         heap: &Heap,
         sizes: &ViewSizes,
-        wants: &ViewRequest,
+        request: &ViewRequest,
     ) -> Result<Option<Self>, DeviceError> {
-        Ok(ShrunkSlots::reserve(heap, sizes, wants)?.map(Self))
+        Ok(ShrunkSlots::reserve(heap, sizes, request)?.map(Self))
     }
 
     pub(crate) fn bytes(&self) -> Bytes {

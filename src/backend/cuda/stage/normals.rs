@@ -25,11 +25,11 @@ pub(crate) fn add_features<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
     camera: &ViewCamera,
-    wants: &ViewRequest,
+    request: &ViewRequest,
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
-    let mut features = Features::reserve(&session.heap, &splats.sizes(gaussians, camera), wants)?;
+    let mut features = Features::reserve(&session.heap, &splats.sizes(gaussians, camera), request)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let args = FeaturesArgs {
         geometry: model.geometry(),

@@ -5,7 +5,7 @@ use crate::abi::probe::ProbeArgs;
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Drawing};
+use crate::backend::{DeviceError, DrawSettings};
 use crate::dataset::View;
 use crate::layout::{PROBE_INPUTS, PROBE_OUTPUTS};
 
@@ -25,7 +25,7 @@ pub(crate) fn probe(
     session: &Session,
     call: ProbeFunction,
     view: &View,
-    settings: &Drawing,
+    settings: &DrawSettings,
     inputs: &[f32],
 ) -> Result<Vec<f32>, DeviceError> {
     let rows = inputs.len() / call.inputs;

@@ -12,7 +12,7 @@ use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::primitive::CudaPrimitive;
 use crate::backend::cuda::session::Session;
 use crate::backend::settings::viewpoint;
-use crate::backend::{DeviceError, Drawing, Footprint, Window, unsupported};
+use crate::backend::{DeviceError, DrawSettings, Footprint, Window, unsupported};
 use crate::dataset::View;
 use crate::layout::{
     self, Projected, Records, Records as RecordKind, SplatSlots, VERTEX_GRADIENTS, ViewSizes,
@@ -182,11 +182,11 @@ impl<'a> Order<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct DrawnView<'a> {
     pub(crate) camera: &'a ViewCamera,
-    pub(crate) settings: &'a Drawing,
+    pub(crate) settings: &'a DrawSettings,
 }
 
 /// Returns the camera of the kernels.
-pub(crate) fn camera(view: &View, settings: &Drawing) -> Result<ViewCamera, DeviceError> {
+pub(crate) fn camera(view: &View, settings: &DrawSettings) -> Result<ViewCamera, DeviceError> {
     let size = [view.camera.width, view.camera.height];
     // Kernels index the values of an image with 32 bits.
     let values = size.map(u64::from).iter().product::<u64>() * 3;
@@ -286,7 +286,7 @@ impl<'a> ProjectionRoom<'a> {
 fn read_args<'a, P: CudaPrimitive>(
     model: &'a Model<P>,
     camera: &ViewCamera,
-    drawing: &Drawing,
+    drawing: &DrawSettings,
 ) -> Result<ProjectArgs<'a>, DeviceError> {
     Ok(ProjectArgs {
         geometry: model.geometry(),
@@ -325,7 +325,7 @@ pub(crate) fn launch<P: CudaPrimitive>(
     counted: &Counted<'_>,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
-    let &Drawing { footprint, trains, .. } = settings;
+    let &DrawSettings { footprint, trains, .. } = settings;
     model.lines.wait(session)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let ProjectionRoom { splat_from_gaussian, records, gradients } = room;
@@ -384,7 +384,7 @@ pub(crate) fn expect<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,
     view: &View,
-    drawing: &Drawing,
+    drawing: &DrawSettings,
 ) -> Result<(), DeviceError> {
     if drawing.footprint.records() != Records::Ellipses
         || model.stored_kernels().expect.is_none()
@@ -543,7 +543,7 @@ pub(crate) fn backward<P: CudaPrimitive>(
     session: &Session,
     model: &mut Model<P>,
     splats: &mut Splats,
-    settings: &Drawing,
+    settings: &DrawSettings,
 ) -> Result<(), DeviceError> {
     let Some(window) = window(settings.footprint) else { return Ok(()) };
     let mut vertices = splats.vertices.take().ok_or(DeviceError::NoView)?;

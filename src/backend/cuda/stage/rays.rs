@@ -20,11 +20,11 @@ pub(crate) fn add<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
     camera: &ViewCamera,
-    wants: &ViewRequest,
+    request: &ViewRequest,
     splats: &mut Splats,
 ) -> Result<(), DeviceError> {
     let gaussians = model.len();
-    let mut rays = Rays::reserve(&session.heap, &splats.sizes(gaussians, camera), wants)?;
+    let mut rays = Rays::reserve(&session.heap, &splats.sizes(gaussians, camera), request)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     let args = RaysArgs {
         geometry: model.geometry(),
@@ -136,14 +136,14 @@ pub(crate) fn add_median_gradients(
 }
 
 /// Positions and their transmittances after the bands so far.
-pub(crate) struct Asked {
+pub(crate) struct Query {
     /// World units; [places, 3].
     places: Block<f32>,
     transmittances: Block<f32>,
     count: usize,
 }
 
-impl Asked {
+impl Query {
     pub(crate) fn new(session: &Session, places: &[[f32; 3]]) -> Result<Self, DeviceError> {
         let count = places.len();
         // A buffer has one element at least.

@@ -60,7 +60,7 @@ impl MultinomialSampler {
     ) -> Result<Option<Self>, DeviceError> {
         let copies = match rule.into {
             Into::Dead => model.len(),
-            Into::NewRows(births) => births,
+            Into::NewRows(new_gaussians) => new_gaussians,
         };
         if model.is_empty() || copies == 0 {
             return Ok(None);

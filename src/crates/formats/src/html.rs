@@ -167,8 +167,8 @@ pub fn write_html(
             "splats" => write!(out, "{}", Base64Display::new(&file.bytes, &STANDARD))?,
             "bundle" => write!(out, "{}", Base64Display::new(BUNDLE, &STANDARD))?,
             unknown => {
-                let said = format!("the page has a slot `{unknown}` that nothing fills");
-                return Err(io::Error::new(io::ErrorKind::InvalidData, said).into());
+                let message = format!("the page has a slot `{unknown}` that nothing fills");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message).into());
             }
         }
         out.write_all(text.as_bytes())?;

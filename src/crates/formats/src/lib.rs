@@ -60,8 +60,8 @@ pub use ply::{
 pub use save::WorstErrors;
 pub use save::{EncodedSplats, FORMATS, FormatRow, SplatFormat, WriteReport, write, write_with};
 pub use sog::{
-    CellLists, ColorFit, HeldRows, HostSearch, Looks, NearRow, RowSearch, SeenFrom, SharedRows,
-    SogError, SogOptions, SogTools, read_sog, write_sog,
+    CellLists, ColorFit, HeldRows, HostSearch, NearRow, Observations, RowSearch, SeenFrom,
+    SharedRows, SogError, SogOptions, SogTools, read_sog, write_sog,
 };
 pub use splats::{
     Antialiasing, CheckedSplats, CropBox, CropSphere, FLAT_LOG_SCALE, MAX_SH_DEGREE, SH_C0,

@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
 use splat_mesh::file::GLB_MAGIC;
-use splat_mesh::file::ply::{LFS_POINTER, LFS_SAID};
+use splat_mesh::file::ply::{LFS_MESSAGE, LFS_POINTER};
 
 use crate::antimatter::parse_splat;
 use crate::error::FormatFault;
@@ -89,7 +89,10 @@ pub fn read_with_axes(
         return Err(SplatFileError::content(path, FormatFault::Unsupported(EMPTY_TEXT.to_owned())));
     }
     if start.starts_with(LFS_POINTER) {
-        return Err(SplatFileError::content(path, FormatFault::Unsupported(LFS_SAID.to_owned())));
+        return Err(SplatFileError::content(
+            path,
+            FormatFault::Unsupported(LFS_MESSAGE.to_owned()),
+        ));
     }
     if is_page(path, &start) {
         return Err(SplatFileError::content(path, FormatFault::Unsupported(PAGE_TEXT.to_owned())));

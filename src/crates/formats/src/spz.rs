@@ -958,9 +958,9 @@ mod tests {
     #[case(15, 9, "streams")]
     #[case(16, 1, "table")]
     #[case(40, 255, "stream")]
-    fn broken_headers_are_named(#[case] at: usize, #[case] value: u8, #[case] said: &str) {
+    fn broken_headers_are_named(#[case] at: usize, #[case] value: u8, #[case] expected: &str) {
         let message = with_byte(at, value);
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
 
     #[test]
@@ -1000,7 +1000,7 @@ mod tests {
         match (parse_spz(&bytes, None), expected) {
             (Ok(read), Ok(y)) => assert_eq!(read.splats.columns().means, [[1.0, y, y]]),
             (Ok(read), Err(note)) => assert!(read.notes[0].contains(note), "{:?}", read.notes),
-            (Err(fault), Err(said)) => assert!(fault.to_string().contains(said), "{fault}"),
+            (Err(fault), Err(text)) => assert!(fault.to_string().contains(text), "{fault}"),
             (Err(fault), Ok(_)) => panic!("{fault}"),
         }
         // Given axes override those of the file.

@@ -98,22 +98,22 @@ pub fn extract(
     if values.len() != bricks.len() * BRICK_NODES {
         return Err(ExtractError::Length { values: values.len(), bricks: bricks.len() });
     }
-    watch.tell("surface", 0.0)?;
+    watch.report("surface", 0.0)?;
     let passed = passed_edges(bricks, values, level)?;
-    watch.tell("surface", 0.3)?;
+    watch.report("surface", 0.3)?;
     let crossings: Vec<Vec<Crossing>> = (0..bricks.len())
         .into_par_iter()
         .map(|brick| crossings_of(bricks, values, level, brick, &passed[brick]))
         .collect();
     let mut crossings = crossings.concat();
-    watch.tell("surface", 0.6)?;
+    watch.report("surface", 0.6)?;
     let table = CaseTable::new();
     let faces: Vec<Vec<[u32; 3]>> = (0..bricks.len())
         .into_par_iter()
         .map(|brick| faces_of(bricks, values, level, brick, &passed, &table))
         .collect();
     let mut faces = faces.concat();
-    watch.tell("surface", 1.0)?;
+    watch.report("surface", 1.0)?;
     // No face uses a vertex on an edge whose cells all lack a corner.
     let is_used = renumber_used(&mut faces, crossings.len());
     keep_rows(&mut crossings, &is_used);

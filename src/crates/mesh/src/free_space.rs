@@ -11,7 +11,7 @@ use crate::tsdf::DepthView;
 
 /// The votes on some places.
 #[derive(Clone, Debug)]
-pub struct SightVotes<'a> {
+pub struct VisibilityVotes<'a> {
     /// World space.
     places: &'a [[f32; 3]],
     /// Largest distance from a surface at which a place is on it, along a view's axis, scene units.
@@ -22,7 +22,7 @@ pub struct SightVotes<'a> {
     votes: Vec<i32>,
 }
 
-impl<'a> SightVotes<'a> {
+impl<'a> VisibilityVotes<'a> {
     /// Starts without votes on `places`, world space. Places up to `margin` scene units before or behind a surface,
     /// along the view's axis, are on it. `meshed` is the box of what is meshed.
     pub fn new(places: &'a [[f32; 3]], margin: f64, meshed: Bounds) -> Self {
@@ -100,7 +100,7 @@ mod tests {
         walls: &[f32],
         mask: Option<&[bool]>,
     ) -> Vec<bool> {
-        let mut votes = SightVotes::new(places, 0.1, meshed);
+        let mut votes = VisibilityVotes::new(places, 0.1, meshed);
         for &depth in walls {
             let depths = &[depth; 100];
             votes.add(&DepthView { camera: CAMERA, depths, normals: None, mask, colors: &[] });

@@ -13,7 +13,7 @@ use crate::random::RandomStream;
 
 pub(crate) fn unwatched() -> Watch<'static> {
     static STOP: AtomicBool = AtomicBool::new(false);
-    Watch { stop: &STOP, told: &|_, _| () }
+    Watch { stop: &STOP, on_progress: &|_, _| () }
 }
 
 /// Returns a camera at `from` that looks at `to`.

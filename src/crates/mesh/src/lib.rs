@@ -59,7 +59,7 @@ pub struct Watch<'a> {
     /// Flag that the caller sets to stop the computation.
     pub stop: &'a AtomicBool,
     /// Callback for progress: a stage's name and its completed share, 0 to 1.
-    pub told: &'a (dyn Fn(&'static str, f64) + Sync),
+    pub on_progress: &'a (dyn Fn(&'static str, f64) + Sync),
 }
 
 impl Watch<'_> {
@@ -69,8 +69,8 @@ impl Watch<'_> {
     }
 
     /// Reports the progress of a stage; fails if the caller has stopped the computation.
-    pub fn tell(&self, stage: &'static str, share: f64) -> Result<(), Stopped> {
-        (self.told)(stage, share);
+    pub fn report(&self, stage: &'static str, share: f64) -> Result<(), Stopped> {
+        (self.on_progress)(stage, share);
         self.check()
     }
 }

@@ -395,10 +395,12 @@ pub fn polish<E: From<CutError>>(
         if moving.is_empty() {
             break;
         }
-        let asked: Vec<Vec3> = moving.iter().map(|&at| places[at]).collect();
-        let vacancies = vacancy(&asked)?;
-        if vacancies.len() != asked.len() {
-            return Err(CutError::Labels { labels: vacancies.len(), points: asked.len() }.into());
+        let requested: Vec<Vec3> = moving.iter().map(|&at| places[at]).collect();
+        let vacancies = vacancy(&requested)?;
+        if vacancies.len() != requested.len() {
+            return Err(
+                CutError::Labels { labels: vacancies.len(), points: requested.len() }.into()
+            );
         }
         let normals = normals_of(&mesh.faces, places.len(), |vertex| places[vertex as usize]);
         let mut still = Vec::with_capacity(moving.len());

@@ -1106,7 +1106,7 @@ mod tests {
     fn unusable_views_and_spaces_are_refused() {
         let views = ring(&ROOM, 1.4, 4);
         let stop = AtomicBool::new(false);
-        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let watch = Watch { stop: &stop, on_progress: &|_, _| () };
         let mut survey = Survey::new(room_space(40));
         let short = DepthView { depths: &views[0].depths[1..], ..views[0].view() };
         assert!(matches!(survey.add(&short, &watch), Err(FusionError::MapSize { .. })));

@@ -145,9 +145,9 @@ impl Communicator {
     /// not notice that a rank is gone.
     pub fn check(&self) -> Result<(), NcclError> {
         let mut state = SUCCESS;
-        let ask = self.nccl.symbols.comm_get_async_error;
+        let query = self.nccl.symbols.comm_get_async_error;
         // SAFETY: the communicator is alive, and `state` outlives the call.
-        let code = unsafe { ask(self.raw, &raw mut state) };
+        let code = unsafe { query(self.raw, &raw mut state) };
         self.nccl.checked("ncclCommGetAsyncError", code)?;
         if state == SUCCESS || state == IN_PROGRESS {
             return Ok(());

@@ -225,9 +225,9 @@ impl Library {
         // SAFETY: NCCL allows a null communicator here.
         let last = unsafe { (self.symbols.get_last_error)(ptr::null_mut()) };
         let words = [text(meaning), text(last)];
-        let said: Vec<_> =
+        let lines: Vec<_> =
             words.iter().map(|words| words.trim()).filter(|w| !w.is_empty()).collect();
-        if said.is_empty() { "NCCL does not say why".into() } else { said.join(": ") }
+        if lines.is_empty() { "NCCL does not say why".into() } else { lines.join(": ") }
     }
 }
 

@@ -81,9 +81,9 @@ fn a_failure_tells_the_call_the_result_nccls_words_and_a_hint() {
         fail("send", code);
         let error = exchange(&rank, &[part(0, 64, 1)], &[]).expect_err("the fake fails");
         let result = format!("(result {code})");
-        let said = error.to_string();
+        let message = error.to_string();
         for part in ["ncclSend failed: ", words, &result, "other ranks", "NCCL_DEBUG=WARN"] {
-            assert!(said.contains(part), "{part} is not in: {said}");
+            assert!(message.contains(part), "{part} is not in: {message}");
         }
     }
 }
@@ -114,8 +114,8 @@ fn a_fault_of_the_network_is_told() {
     for (state, good) in [(0, true), (7, true), (2, false)] {
         be_in_state(state);
         let message = "system error: bad luck".into();
-        let told = if good { Ok(()) } else { Err(NcclError::Broken { code: 2, message }) };
-        assert_eq!(rank.check(), told);
+        let expected = if good { Ok(()) } else { Err(NcclError::Broken { code: 2, message }) };
+        assert_eq!(rank.check(), expected);
     }
 }
 
@@ -230,9 +230,10 @@ fn a_name_without_a_library_is_an_error_that_names_it() {
     for path in [folder.path().into(), folder.path().join("nowhere")] {
         let error = candidates(&naming(&path)).expect_err("nothing is there");
         assert_eq!(error, NcclError::NamesNothing { path: path.clone() });
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(
-            said.contains("SPLAT_NCCL names ") && said.contains(path.to_str().expect("a name"))
+            message.contains("SPLAT_NCCL names ")
+                && message.contains(path.to_str().expect("a name"))
         );
     }
 }
@@ -337,9 +338,9 @@ fn a_missing_library_is_told_with_a_remedy_and_keeps_each_place() {
         matches!(&error, NcclError::NotFound { looked_in } if looked_in.len() == 2),
         "{error:?}"
     );
-    let said = error.to_string();
+    let message = error.to_string();
     for part in ["2.18", "SPLAT_NCCL"] {
-        assert!(said.contains(part), "{part} is not in: {said}");
+        assert!(message.contains(part), "{part} is not in: {message}");
     }
 }
 

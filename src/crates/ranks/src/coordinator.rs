@@ -228,7 +228,7 @@ struct Core {
     has_met: bool,
     /// The message that ended the meeting or the work; a rank that comes later gets it, too.
     verdict: Option<FromCoordinator>,
-    wants_stop: bool,
+    should_stop: bool,
     is_quitting: bool,
     /// Callers that wait until no loss is in doubt.
     waiting: Vec<Sender<()>>,
@@ -244,7 +244,7 @@ impl Core {
             suspects: Vec::new(),
             has_met: false,
             verdict: None,
-            wants_stop: false,
+            should_stop: false,
             is_quitting: false,
             waiting: Vec::new(),
             deadline: now + options.patience,
@@ -275,7 +275,7 @@ impl Core {
             self.publish();
         }
         if self.has_met && self.verdict.is_none() {
-            self.tell_all(&FromCoordinator::Farewell);
+            self.send_all(&FromCoordinator::Farewell);
         }
         self.gate.close();
         for rank in self.open_ranks() {
@@ -301,7 +301,7 @@ impl Core {
             }
             Event::Message { connection, message } => {
                 if let Some(rank) = self.rank_of(connection) {
-                    self.obey(rank, message);
+                    self.handle_message(rank, message);
                 }
             }
             Event::Closed { connection } => {
@@ -367,9 +367,9 @@ impl Core {
         self.has_met = true;
         self.gate.close();
         self.members.iter_mut().flatten().for_each(|member| member.quiet = Duration::ZERO);
-        self.tell_all(&FromCoordinator::Welcome(welcome));
-        if self.wants_stop {
-            self.tell_all(&FromCoordinator::Stop);
+        self.send_all(&FromCoordinator::Welcome(welcome));
+        if self.should_stop {
+            self.send_all(&FromCoordinator::Stop);
         }
     }
 
@@ -396,7 +396,7 @@ impl Core {
     /// Ends a meeting that fails. The gate stays open: a rank that comes later is told why.
     fn end_meeting(&mut self, verdict: FromCoordinator) {
         if self.verdict.is_none() && !self.has_met {
-            self.tell_all(&verdict);
+            self.send_all(&verdict);
             self.verdict = Some(verdict);
             self.open_ranks().into_iter().for_each(|rank| self.note_first(rank));
         }
@@ -420,7 +420,7 @@ impl Core {
         drop(stream.shutdown(Shutdown::Write));
     }
 
-    fn obey(&mut self, rank: u32, message: FromRank) {
+    fn handle_message(&mut self, rank: u32, message: FromRank) {
         match message {
             FromRank::Beat { progress } => {
                 if let Some(member) = self.member_mut(rank) {
@@ -438,10 +438,10 @@ impl Core {
     }
 
     fn stop(&mut self) {
-        if !self.wants_stop && self.has_met {
-            self.tell_all(&FromCoordinator::Stop);
+        if !self.should_stop && self.has_met {
+            self.send_all(&FromCoordinator::Stop);
         }
-        self.wants_stop = true;
+        self.should_stop = true;
     }
 
     fn suspect(&mut self, rank: u32) -> &mut Suspect {
@@ -463,7 +463,7 @@ impl Core {
             let others: Vec<_> =
                 self.open_ranks().into_iter().filter(|rank| Some(*rank) != gone).collect();
             locked(&self.status).lost = Some(lost.clone());
-            others.iter().for_each(|&rank| self.tell(rank, &message));
+            others.iter().for_each(|&rank| self.send(rank, &message));
             self.verdict = Some(message);
             others.iter().for_each(|&rank| self.note_first(rank));
         }
@@ -503,7 +503,7 @@ impl Core {
         }
         if now >= self.next_beat {
             self.next_beat = now + BEAT;
-            self.tell_all(&FromCoordinator::Beat);
+            self.send_all(&FromCoordinator::Beat);
         }
     }
 
@@ -561,15 +561,15 @@ impl Core {
     }
 
     /// Sends a message to an open rank. A rank that does not take it is cut off: its end is seen by its connection.
-    fn tell(&self, rank: u32, message: &FromCoordinator) {
+    fn send(&self, rank: u32, message: &FromCoordinator) {
         let Some(member) = self.member(rank).filter(|member| member.is_open) else { return };
         if message::write(&mut &member.stream, message, "a rank").is_err() {
             drop(member.stream.shutdown(Shutdown::Both));
         }
     }
 
-    fn tell_all(&self, message: &FromCoordinator) {
-        self.open_ranks().into_iter().for_each(|rank| self.tell(rank, message));
+    fn send_all(&self, message: &FromCoordinator) {
+        self.open_ranks().into_iter().for_each(|rank| self.send(rank, message));
     }
 
     /// A rank that is gone; `pid` counts for one that never joined.

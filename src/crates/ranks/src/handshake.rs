@@ -206,9 +206,9 @@ impl Gate {
         let first = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
         message::write(&mut stream, &first, name).ok()?;
         let deadline = Instant::now() + HELLO_TIME;
-        let said = message::read(&mut Until { stream, deadline }, name).ok()?;
+        let message = message::read(&mut Until { stream, deadline }, name).ok()?;
         stream.set_read_timeout(None).ok()?;
-        let FromRank::Hello { introduction: text, proof } = said else { return None };
+        let FromRank::Hello { introduction: text, proof } = message else { return None };
         if !self.token.is_proven(Prover::Rank, &challenge, text.as_bytes(), &proof) {
             let why =
                 "it does not know the secret of this run: give all ranks the same SPLAT_TOKEN";

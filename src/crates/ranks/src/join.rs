@@ -171,8 +171,8 @@ fn meet(
     found.introduce(token, introduction, deadline)?;
     let mut reader = Until { stream: &found.stream, deadline };
     loop {
-        let told = message::read(&mut reader, "the coordinator");
-        match told.map_err(|source| JoinError::Conversation { rank, source })? {
+        let message = message::read(&mut reader, "the coordinator");
+        match message.map_err(|source| JoinError::Conversation { rank, source })? {
             FromCoordinator::Welcome(welcome) => return Ok((listener, welcome)),
             FromCoordinator::Rejected { why } => return Err(JoinError::Rejected { rank, why }),
             FromCoordinator::Refused(refusal) => return Err(JoinError::Refused(refusal)),

@@ -103,7 +103,7 @@ impl Link {
     }
 
     /// Asks that all ranks stop in an orderly way; each, this one too, hears it by [`watch`](Link::watch).
-    pub fn ask_stop(&self) {
+    pub fn request_stop(&self) {
         self.send(&FromRank::Stop);
     }
 

@@ -50,7 +50,7 @@ pub enum SuperviseError {
 pub const JOIN_TIME: Duration = Duration::from_secs(120);
 
 /// Time between two looks at the processes.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// End of the ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,19 +85,19 @@ pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, Super
         Coordinator::start(listener, options).map_err(system("starting the coordinator"))?;
     let (mut children, lines) = Children::start(ranks, &address, &token)?;
     let mut watch = Watch { coordinator, exits: Vec::new(), trouble: None };
-    let mut was_asked = false;
+    let mut is_stopping = false;
     let mut was_released = false;
     while !children.is_empty() {
-        if !was_asked && stop.load(Ordering::Acquire) {
+        if !is_stopping && stop.load(Ordering::Acquire) {
             watch.coordinator.stop();
-            was_asked = true;
+            is_stopping = true;
         }
-        watch.look(&mut children, ranks.grace);
+        watch.poll(&mut children, ranks.grace);
         if !was_released && watch.coordinator.status().has_met {
             lines.iter().for_each(Lines::release);
             was_released = true;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     let status = watch.coordinator.settled();
     for (rank, of_rank) in (1..).zip(&lines) {
@@ -121,7 +121,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn look(&mut self, children: &mut Children, grace: Duration) {
+    fn poll(&mut self, children: &mut Children, grace: Duration) {
         let status = self.coordinator.status();
         for exit in children.reap() {
             self.coordinator.reaped(exit.rank, exit.pid, exit.cause.clone());

@@ -243,10 +243,10 @@ mod tests {
     #[test]
     fn another_token_prover_nonce_or_text_proves_nothing() {
         let (token, other) = (Token::fresh().unwrap(), Token::fresh().unwrap());
-        let (rank, lead) = (Prover::Rank, Prover::Coordinator);
+        let (rank, leader) = (Prover::Rank, Prover::Coordinator);
         let proof = token.proof(rank, &[1; 16], b"hello");
         assert!(!other.is_proven(rank, &[1; 16], b"hello", &proof));
-        assert!(!token.is_proven(lead, &[1; 16], b"hello", &proof));
+        assert!(!token.is_proven(leader, &[1; 16], b"hello", &proof));
         assert!(!token.is_proven(rank, &[2; 16], b"hello", &proof));
         assert!(!token.is_proven(rank, &[1; 16], b"hellO", &proof));
         assert!(!token.is_proven(rank, &[1; 16], b"hello", &proof[2..]));

@@ -66,7 +66,7 @@ fn a_rank() {
 fn work(joined: &Joined, deed: &str, folder: &Path) {
     let link = &joined.link;
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = stop.clone();
+    let requested = stop.clone();
     let is_stubborn = deed == "stubborn" && joined.rank != 1;
     let end = folder.join(format!("end-{}", joined.rank));
     let on_end = move |lost: LostRank| {
@@ -75,7 +75,7 @@ fn work(joined: &Joined, deed: &str, folder: &Path) {
             exit(5);
         }
     };
-    link.watch(move || asked.store(true, Ordering::Release), on_end).unwrap();
+    link.watch(move || requested.store(true, Ordering::Release), on_end).unwrap();
     fs::write(folder.join(format!("watches-{}", joined.rank)), "").unwrap();
     link.progress(IMAGE);
     match deed {
@@ -85,7 +85,7 @@ fn work(joined: &Joined, deed: &str, folder: &Path) {
             exit(3);
         }
         "exit" => exit(7),
-        "ask" => link.ask_stop(),
+        "ask" => link.request_stop(),
         _ => {}
     }
     if deed == "stop" || is_stubborn {
@@ -337,9 +337,9 @@ fn an_error_of_all_ranks_before_the_meeting_is_shown_once() {
 fn an_error_of_one_rank_before_the_meeting_is_shown() {
     let (code, lines) = shown("early 1");
     assert_eq!(code, 2);
-    let [own, lead] = &lines[..] else { panic!("{lines:?}") };
+    let [own, leader] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!(own, "[rank 1] bad options");
-    assert!(lead.starts_with("before all ranks had joined, rank 1 (pid "), "{lead}");
+    assert!(leader.starts_with("before all ranks had joined, rank 1 (pid "), "{leader}");
 }
 
 #[test]

@@ -197,15 +197,16 @@ fn allocate_mapped(bytes: u64) -> Result<u64, Fault> {
         unsafe { result::malloc_host(size(bytes), flags) }.map_err(fault("cuMemHostAlloc"))?;
     let mut address = 0;
     // SAFETY: the allocation above is mapped, and the call writes one address.
-    let asked = unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, host, 0) }.result();
-    let is_same = asked.is_ok() && address == host.expose_provenance() as u64;
+    let requested =
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&raw mut address, host, 0) }.result();
+    let is_same = requested.is_ok() && address == host.expose_provenance() as u64;
     if is_same {
         return Ok(address);
     }
     // SAFETY: the allocation above is freed once, and nobody knows of it.
     let freed = unsafe { result::free_host(host) };
     freed.map_err(fault("cuMemFreeHost"))?;
-    asked.map_err(fault("cuMemHostGetDevicePointer"))?;
+    requested.map_err(fault("cuMemHostGetDevicePointer"))?;
     Err(Fault::Failed(DeviceError::Unavailable(
         "--offload: this GPU has other addresses for the host's memory than the host. Leave --offload out"
             .to_owned(),
@@ -463,7 +464,7 @@ pub(super) struct BlockPlace {
 
 /// The scratch of an iteration: one span that grows in place, or without virtual memory several spans.
 pub(super) struct Arena {
-    accounts: Rc<Accounts>,
+    state: Rc<HeapState>,
     spans: Vec<Span>,
     /// Positions of the live blocks.
     placement: Placement,
@@ -472,9 +473,9 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(accounts: &Rc<Accounts>) -> Self {
+    pub(super) fn new(state: &Rc<HeapState>) -> Self {
         Self {
-            accounts: Rc::clone(accounts),
+            state: Rc::clone(state),
             spans: Vec::new(),
             placement: Placement::default(),
             reached: [0; 2],
@@ -482,7 +483,7 @@ impl Arena {
     }
 
     fn is_virtual(&self) -> bool {
-        self.accounts.memory.is_virtual(MemoryPlace::Device)
+        self.state.memory.is_virtual(MemoryPlace::Device)
     }
 
     /// Places a block after all live blocks.
@@ -553,13 +554,13 @@ impl Arena {
     fn place_in_place(&mut self, bytes: u64) -> Result<Spot, DeviceError> {
         let spot = self.placement.top();
         if self.spans.is_empty() {
-            self.spans.push(Span::new(&self.accounts, SCRATCH.label, Kind::Scratch)?);
+            self.spans.push(Span::new(&self.state, SCRATCH.label, Kind::Scratch)?);
         }
         let span = &mut self.spans[0];
         let end = spot.start.saturating_add(bytes);
         if end > span.mapped() {
             let spare = spare(span.mapped());
-            let is_too_much = self.accounts.ledger.borrow().exceeds_aim(Bytes(spare));
+            let is_too_much = self.state.ledger.borrow().exceeds_aim(Bytes(spare));
             if spare == 0 || is_too_much || span.grow(end.max(span.mapped() + spare)).is_err() {
                 span.grow(end)?;
             }
@@ -578,7 +579,7 @@ impl Arena {
             self.spans.clear();
             wanted = wanted.max(together);
         }
-        let mut span = Span::new(&self.accounts, SCRATCH.label, Kind::Scratch)?;
+        let mut span = Span::new(&self.state, SCRATCH.label, Kind::Scratch)?;
         if wanted == bytes || span.grow(wanted).is_err() {
             span.grow(bytes)?;
         }
@@ -587,7 +588,7 @@ impl Arena {
     }
 }
 
-pub(super) struct Accounts {
+pub(super) struct HeapState {
     pub(super) memory: Box<dyn MemoryDriver>,
     pub(super) ledger: RefCell<Ledger>,
     pub(super) allowance: Cell<Allowance>,
@@ -597,7 +598,7 @@ pub(super) struct Accounts {
     pub(super) log: RefCell<Option<ScratchLog>>,
 }
 
-impl Accounts {
+impl HeapState {
     /// Lowers the budget to what other programs leave. `own` bytes of the use are this program's but not in the ledger.
     pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
@@ -667,7 +668,7 @@ struct Mapped {
 
 /// A range of addresses with memory at its beginning. Without virtual memory, growing copies to a larger range.
 pub(super) struct Span {
-    accounts: Rc<Accounts>,
+    state: Rc<HeapState>,
     label: &'static str,
     kind: Kind,
     address: u64,
@@ -680,12 +681,12 @@ pub(super) struct Span {
 
 impl Span {
     pub(super) fn new(
-        accounts: &Rc<Accounts>,
+        state: &Rc<HeapState>,
         label: &'static str,
         kind: Kind,
     ) -> Result<Self, DeviceError> {
         let mut span = Self {
-            accounts: Rc::clone(accounts),
+            state: Rc::clone(state),
             label,
             kind,
             address: 0,
@@ -694,10 +695,9 @@ impl Span {
             mapped: 0,
             used: 0,
         };
-        if accounts.memory.is_virtual(kind.place()) {
-            let reach = accounts.reach(kind.place());
-            span.address =
-                accounts.memory.reserve(reach).map_err(|fault| span.error(fault, reach))?;
+        if state.memory.is_virtual(kind.place()) {
+            let reach = state.reach(kind.place());
+            span.address = state.memory.reserve(reach).map_err(|fault| span.error(fault, reach))?;
             span.reserved = reach;
         }
         Ok(span)
@@ -725,7 +725,7 @@ impl Span {
 
     /// Sets how many bytes are in use.
     pub(super) fn set_used(&mut self, used: u64) {
-        let mut ledger = self.accounts.ledger.borrow_mut();
+        let mut ledger = self.state.ledger.borrow_mut();
         ledger.set_used(self.label, self.kind, Bytes(self.used), Bytes(used));
         self.used = used;
     }
@@ -747,11 +747,11 @@ impl Span {
         if self.blocks.last().is_none_or(|last| self.mapped - last.bytes < bytes) {
             return Ok(());
         }
-        self.accounts.memory.wait()?;
+        self.state.memory.wait()?;
         while let Some(last) = self.blocks.pop_if(|last| self.mapped - last.bytes >= bytes) {
             self.mapped -= last.bytes;
-            self.accounts.memory.unmap(self.address + self.mapped, last.bytes)?;
-            self.accounts.memory.release(last.handle)?;
+            self.state.memory.unmap(self.address + self.mapped, last.bytes)?;
+            self.state.memory.release(last.handle)?;
             self.release_bytes(last.bytes);
         }
         Ok(())
@@ -759,15 +759,15 @@ impl Span {
 
     /// True if the range grows in place.
     fn is_virtual(&self) -> bool {
-        self.accounts.memory.is_virtual(self.kind.place())
+        self.state.memory.is_virtual(self.kind.place())
     }
 
     fn whole_granules(&self, bytes: u64) -> u64 {
-        self.accounts.whole_granules(self.kind.place(), bytes)
+        self.state.whole_granules(self.kind.place(), bytes)
     }
 
     fn check(&self, bytes: u64) -> Result<(), DeviceError> {
-        self.accounts.check(self.kind.place(), self.label, Bytes(bytes), self.demand())
+        self.state.check(self.kind.place(), self.label, Bytes(bytes), self.demand())
     }
 
     fn demand(&self) -> HostDemand {
@@ -775,12 +775,12 @@ impl Span {
     }
 
     fn charge(&self, bytes: u64) -> Result<(), DeviceError> {
-        let mut ledger = self.accounts.ledger.borrow_mut();
+        let mut ledger = self.state.ledger.borrow_mut();
         Ok(ledger.charge(self.label, self.kind, Bytes(bytes))?)
     }
 
     fn release_bytes(&self, bytes: u64) {
-        self.accounts.ledger.borrow_mut().release(self.label, self.kind, Bytes(bytes));
+        self.state.ledger.borrow_mut().release(self.label, self.kind, Bytes(bytes));
     }
 
     fn error(&self, fault: Fault, wanted: u64) -> DeviceError {
@@ -791,12 +791,12 @@ impl Span {
                 DeviceError::OutOfHostMemory { label, wanted, demand }
             }
             Fault::Exhausted => {
-                let ledger = self.accounts.ledger.borrow();
+                let ledger = self.state.ledger.borrow();
                 DeviceError::OutOfMemory {
                     label: self.label,
                     wanted: Bytes(wanted),
                     held: ledger.total(),
-                    free: self.accounts.memory.free().unwrap_or_default(),
+                    free: self.state.memory.free().unwrap_or_default(),
                     largest: ledger.largest(),
                 }
             }
@@ -811,7 +811,7 @@ impl Span {
             return Err(self.error(Fault::Exhausted, more));
         }
         let done = self.map_blocks(target).and_then(|()| {
-            let (memory, place) = (&self.accounts.memory, self.kind.place());
+            let (memory, place) = (&self.state.memory, self.kind.place());
             Ok(memory.allow(place, self.address + before, target - before)?)
         });
         if let Err(fault) = done {
@@ -822,7 +822,7 @@ impl Span {
     }
 
     fn map_blocks(&mut self, target: u64) -> Result<(), Fault> {
-        let memory = &self.accounts.memory;
+        let memory = &self.state.memory;
         while self.mapped < target {
             let fair = self.whole_granules(block_beside(self.mapped));
             let bytes = fair.min(target - self.mapped);
@@ -839,7 +839,7 @@ impl Span {
 
     /// Unmaps blocks without a change of the ledger.
     fn unmap_behind(&mut self, bytes: u64) {
-        let memory = &self.accounts.memory;
+        let memory = &self.state.memory;
         while let Some(last) = self.blocks.pop_if(|_last| self.mapped > bytes) {
             self.mapped -= last.bytes;
             let unmapped = memory.unmap(self.address + self.mapped, last.bytes);
@@ -850,7 +850,7 @@ impl Span {
     /// Copies the contents to a range of another size, for a place without virtual memory.
     fn replace(&mut self, target: u64) -> Result<(), DeviceError> {
         self.check(target)?;
-        let memory = &self.accounts.memory;
+        let memory = &self.state.memory;
         let kept = self.mapped.min(target);
         let place = self.kind.place();
         let copied = memory.allocate(place, target).and_then(|address| {
@@ -895,8 +895,8 @@ impl Span {
         if self.mapped == 0 {
             return;
         }
-        log(self.accounts.memory.wait());
-        log(self.accounts.memory.deallocate(self.kind.place(), self.address));
+        log(self.state.memory.wait());
+        log(self.state.memory.deallocate(self.kind.place(), self.address));
         self.release_bytes(self.mapped);
         self.address = 0;
         self.mapped = 0;
@@ -912,12 +912,12 @@ impl Drop for Span {
         }
         let mapped = self.mapped;
         if mapped > 0 {
-            log(self.accounts.memory.wait());
+            log(self.state.memory.wait());
             self.unmap_behind(0);
             self.release_bytes(mapped);
         }
         if self.reserved > 0 {
-            log(self.accounts.memory.unreserve(self.address, self.reserved));
+            log(self.state.memory.unreserve(self.address, self.reserved));
         }
     }
 }

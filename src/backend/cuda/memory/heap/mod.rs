@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
 
-use memory::{Accounts, Arena, DryMemory, Fault, GpuMemory, MemoryDriver, Span, bytes_of};
+use memory::{Arena, DryMemory, Fault, GpuMemory, HeapState, MemoryDriver, Span, bytes_of};
 
 use crate::abi::{In, Out, Plain};
 use crate::backend::DeviceError;
@@ -29,7 +29,7 @@ pub(crate) use memory::host_len;
 /// A handle to the memory of one GPU.
 #[derive(Clone)]
 pub struct Heap {
-    accounts: Rc<Accounts>,
+    state: Rc<HeapState>,
     arena: Rc<RefCell<Arena>>,
 }
 
@@ -59,7 +59,7 @@ impl Heap {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
         let (allowance, cub_scratch) = (Cell::new(allowance), OnceCell::new());
-        let accounts = Rc::new(Accounts {
+        let state = Rc::new(HeapState {
             memory,
             ledger,
             allowance,
@@ -67,14 +67,14 @@ impl Heap {
             cub_scratch,
             log: RefCell::default(),
         });
-        let arena = Rc::new(RefCell::new(Arena::new(&accounts)));
-        Ok(Self { accounts, arena })
+        let arena = Rc::new(RefCell::new(Arena::new(&state)));
+        Ok(Self { state, arena })
     }
 
     /// Charges bytes that context and code have taken.
     pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
-        self.accounts.update_foreign_use(bytes)?;
-        let mut ledger = self.accounts.ledger.borrow_mut();
+        self.state.update_foreign_use(bytes)?;
+        let mut ledger = self.state.ledger.borrow_mut();
         ledger.charge(CONTEXT.label, Kind::Fixed, bytes)?;
         ledger.set_used(CONTEXT.label, Kind::Fixed, Bytes(0), bytes);
         Ok(())
@@ -107,7 +107,7 @@ impl Heap {
 
     /// Returns the bytes that blocks can take within the aim, before a fallback is needed.
     pub fn available_bytes(&self) -> Bytes {
-        let left = self.accounts.ledger.borrow().left();
+        let left = self.state.ledger.borrow().left();
         Bytes(left.0 + self.arena.borrow().idle())
     }
 
@@ -122,19 +122,19 @@ impl Heap {
         if aim.is_none() {
             self.make_room(Bytes(0))?;
         }
-        self.accounts.ledger.borrow_mut().set_aim(aim);
+        self.state.ledger.borrow_mut().set_aim(aim);
         Ok(())
     }
 
     /// Trims the arena if `wanted` more bytes would exceed the aim.
     pub fn make_room(&self, wanted: Bytes) -> Result<(), DeviceError> {
-        let is_too_much = self.accounts.ledger.borrow().exceeds_aim(wanted);
+        let is_too_much = self.state.ledger.borrow().exceeds_aim(wanted);
         if is_too_much { self.trim_scratch() } else { Ok(()) }
     }
 
     /// Lowers the budget to what other programs leave. Allocations call this themselves.
     pub fn update_foreign_use(&self) -> Result<(), DeviceError> {
-        self.accounts.update_foreign_use(Bytes(0))
+        self.state.update_foreign_use(Bytes(0))
     }
 
     /// Returns the bytes held beyond the budget, which shrinks when other programs take memory.
@@ -144,47 +144,47 @@ impl Heap {
 
     /// Returns the ledger's entries.
     pub fn ledger(&self) -> Vec<Entry> {
-        self.accounts.ledger.borrow().entries().to_vec()
+        self.state.ledger.borrow().entries().to_vec()
     }
 
     /// Returns the bytes in use of the regions with this label.
     pub fn used_by(&self, label: &'static str) -> Bytes {
-        let ledger = self.accounts.ledger.borrow();
+        let ledger = self.state.ledger.borrow();
         let of_label = |entry: &&Entry| entry.label == label && entry.kind == Kind::Region;
         ledger.entries().iter().filter(of_label).map(|entry| entry.used).sum()
     }
 
     /// Returns the bytes taken from the device, including context and code.
     pub fn total(&self) -> Bytes {
-        self.accounts.ledger.borrow().total()
+        self.state.ledger.borrow().total()
     }
 
     /// Returns the largest total so far.
     pub fn peak(&self) -> Bytes {
-        self.accounts.ledger.borrow().peak()
+        self.state.ledger.borrow().peak()
     }
 
     /// Returns the largest total since the last call.
     pub fn take_phase_peak(&self) -> Bytes {
-        self.accounts.ledger.borrow_mut().take_phase_peak()
+        self.state.ledger.borrow_mut().take_phase_peak()
     }
 
     /// Resets all peaks to the present total, except the one of [`Self::take_phase_peak`].
     pub fn reset_peak(&self) {
-        self.accounts.ledger.borrow_mut().reset_peak();
+        self.state.ledger.borrow_mut().reset_peak();
     }
 
     /// Returns the bytes that may be taken.
     pub fn budget(&self) -> Bytes {
-        self.accounts.ledger.borrow().budget()
+        self.state.ledger.borrow().budget()
     }
 
     /// Sets the budget, whatever other programs use. Held memory stays.
     pub fn set_budget(&self, budget: Bytes) {
-        let capacity = self.accounts.memory.capacity();
+        let capacity = self.state.memory.capacity();
         let allowance = Allowance::new(Some(Limit::Bytes(budget)), 1.0, capacity);
-        self.accounts.allowance.set(allowance);
-        self.accounts.ledger.borrow_mut().set_budget(budget.min(capacity), None);
+        self.state.allowance.set(allowance);
+        self.state.ledger.borrow_mut().set_budget(budget.min(capacity), None);
     }
 
     /// Runs work and returns the log of the arena's blocks.
@@ -192,26 +192,26 @@ impl Heap {
         &self,
         work: impl FnOnce() -> Result<(), DeviceError>,
     ) -> Result<Scratch, DeviceError> {
-        *self.accounts.log.borrow_mut() = Some(ScratchLog::default());
+        *self.state.log.borrow_mut() = Some(ScratchLog::default());
         let done = work();
-        let log = self.accounts.log.borrow_mut().take();
+        let log = self.state.log.borrow_mut().take();
         done.map(|()| log.map_or_else(Scratch::default, ScratchLog::into_scratch))
     }
 
     /// Returns the scratch sizes of CUB's calls on this GPU.
     pub fn cub_scratch(&self) -> &Library {
-        self.accounts.cub_scratch.get_or_init(Library::default)
+        self.state.cub_scratch.get_or_init(Library::default)
     }
 
     /// Sets the scratch sizes of CUB's calls, once and before they are read.
     pub(crate) fn set_cub_scratch(&self, library: Library) {
         // A second call changes nothing: sizes that were read stay true.
-        let _ = self.accounts.cub_scratch.set(library);
+        let _ = self.state.cub_scratch.set(library);
     }
 
     /// Returns the free memory of the GPU.
     pub fn driver_free(&self) -> Result<Bytes, DeviceError> {
-        self.accounts.memory.free()
+        self.state.memory.free()
     }
 
     /// Returns the smallest unit of device memory.
@@ -220,7 +220,7 @@ impl Heap {
     }
 
     pub(crate) fn granule_in(&self, place: MemoryPlace) -> Bytes {
-        Bytes(self.accounts.memory.granule(place))
+        Bytes(self.state.memory.granule(place))
     }
 
     /// True if regions of the device grow in place.
@@ -229,24 +229,24 @@ impl Heap {
     }
 
     pub(crate) fn is_virtual_in(&self, place: MemoryPlace) -> bool {
-        self.accounts.memory.is_virtual(place)
+        self.state.memory.is_virtual(place)
     }
 
     /// Limits the host memory that may be page-locked.
     pub(crate) fn set_host_allowance(&self, allowance: HostAllowance) {
-        let state = self.accounts.memory.host();
+        let state = self.state.memory.host();
         let shared = state.map_or(allowance, |state| allowance.shared(state));
-        self.accounts.host_allowance.set(shared);
+        self.state.host_allowance.set(shared);
     }
 
     /// Returns the bytes that regions of the host may still take.
     pub fn left_on_host(&self) -> Bytes {
-        self.accounts.left_on_host()
+        self.state.left_on_host()
     }
 
     /// Returns the page-locked bytes of the host.
     pub fn on_host(&self) -> Bytes {
-        self.accounts.ledger.borrow().on_host()
+        self.state.ledger.borrow().on_host()
     }
 
     /// Runs an allocation. If memory is short, retries after trimming, unless others took this program's share.
@@ -269,7 +269,7 @@ impl Heap {
         slot: &Slot<T, C>,
         sizes: &C::Sizes,
     ) -> Result<Pinned<T>, DeviceError> {
-        Pinned::new(&self.accounts, slot.label, host_len(slot.len(sizes)))
+        Pinned::new(&self.state, slot.label, host_len(slot.len(sizes)))
     }
 
     /// Creates an empty region for a slot.
@@ -298,7 +298,7 @@ impl Heap {
 
 /// Page-locked memory of the host. Copies run asynchronously; access waits for the last copy.
 pub struct Pinned<T> {
-    accounts: Rc<Accounts>,
+    state: Rc<HeapState>,
     label: &'static str,
     address: *mut T,
     len: usize,
@@ -308,11 +308,11 @@ pub struct Pinned<T> {
 }
 
 impl<T: Plain> Pinned<T> {
-    fn new(accounts: &Rc<Accounts>, label: &'static str, len: usize) -> Result<Self, DeviceError> {
+    fn new(state: &Rc<HeapState>, label: &'static str, len: usize) -> Result<Self, DeviceError> {
         let bytes = bytes_of::<T>(len);
         // The driver rejects an allocation of no bytes.
         let taken = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
-        let address = match accounts.memory.allocate_pinned(taken) {
+        let address = match state.memory.allocate_pinned(taken) {
             Ok(address) => address.cast::<T>(),
             Err(Fault::Failed(error)) => return Err(error),
             Err(Fault::Exhausted) => {
@@ -322,12 +322,12 @@ impl<T: Plain> Pinned<T> {
         };
         // SAFETY: the allocation holds `len` values and is aligned to pages.
         unsafe { address.write_bytes(0, len) };
-        let mut ledger = accounts.ledger.borrow_mut();
+        let mut ledger = state.ledger.borrow_mut();
         ledger.charge(label, Kind::Pinned, Bytes(bytes))?;
         ledger.set_used(label, Kind::Pinned, Bytes(0), Bytes(bytes));
         drop(ledger);
         Ok(Self {
-            accounts: Rc::clone(accounts),
+            state: Rc::clone(state),
             label,
             address,
             len,
@@ -390,9 +390,9 @@ impl<T> Drop for Pinned<T> {
         if let Some(Err(error)) = self.copied.borrow().as_ref().map(CudaEvent::synchronize) {
             tracing::debug!("{error}");
         }
-        self.accounts.memory.free_pinned(self.address.cast());
+        self.state.memory.free_pinned(self.address.cast());
         let bytes = Bytes(bytes_of::<T>(self.len));
-        let mut ledger = self.accounts.ledger.borrow_mut();
+        let mut ledger = self.state.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Pinned, bytes, Bytes(0));
         ledger.release(self.label, Kind::Pinned, bytes);
     }
@@ -414,7 +414,7 @@ impl<T: Plain> Region<T> {
             MemoryPlace::Device => Kind::Region,
             MemoryPlace::Host => Kind::Pinned,
         };
-        let span = Span::new(&heap.accounts, label, kind)?;
+        let span = Span::new(&heap.state, label, kind)?;
         Ok(Self { heap: heap.clone(), label, place, span, len: 0, values: PhantomData })
     }
 
@@ -768,10 +768,10 @@ impl<T: Plain> Block<T> {
         let place = heap.with_trim_retry(|| heap.arena.borrow_mut().take(bytes));
         // The arena knows its own label only, but the refusal concerns this block.
         let place = place.map_err(|error| named(error, label))?;
-        let mut ledger = heap.accounts.ledger.borrow_mut();
+        let mut ledger = heap.state.ledger.borrow_mut();
         ledger.set_used(label, Kind::Scratch, Bytes(0), Bytes(bytes));
         drop(ledger);
-        if let Some(log) = heap.accounts.log.borrow_mut().as_mut() {
+        if let Some(log) = heap.state.log.borrow_mut().as_mut() {
             log.take(place.id, label, place.start, bytes);
         }
         let heap = heap.clone();
@@ -825,9 +825,9 @@ impl<T> Drop for Block<T> {
     fn drop(&mut self) {
         self.heap.arena.borrow_mut().give_back(self.id);
         let bytes = Bytes(bytes_of::<T>(self.len));
-        let mut ledger = self.heap.accounts.ledger.borrow_mut();
+        let mut ledger = self.heap.state.ledger.borrow_mut();
         ledger.set_used(self.label, Kind::Scratch, bytes, Bytes(0));
-        if let Some(log) = self.heap.accounts.log.borrow_mut().as_mut() {
+        if let Some(log) = self.heap.state.log.borrow_mut().as_mut() {
             log.give_back(self.id);
         }
     }

@@ -122,7 +122,7 @@ fn play(is_virtual: bool, budget: u64, actions: &[Action]) {
             Action::TrimScratch => heap.trim_scratch().unwrap(),
             Action::Foreign(bytes) => device.state.borrow_mut().foreign = bytes,
         }
-        assert_eq!(heap.total().0, device.held(), "the books, after {action:?}");
+        assert_eq!(heap.total().0, device.held(), "the ledger, after {action:?}");
         assert!(device.held() <= budget, "the budget, after {action:?}");
         for (number, Watched { region, marked }) in regions.iter().enumerate() {
             assert!(device.is_usable(region.address(), region.len() as u64));

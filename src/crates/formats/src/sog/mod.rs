@@ -649,15 +649,15 @@ impl SeenFrom {
             return Self::everywhere(columns);
         }
         let areas = areas(columns);
-        let mut looks = Looks::at(columns);
+        let mut observations = Observations::at(columns);
         let most = (MAX_CAMERA_PAIRS / columns.len().max(1)).clamp(MIN_CAMERAS, MAX_CAMERAS);
         for camera in cameras.iter().step_by(cameras.len().div_ceil(most)) {
             let rows = columns.means.par_iter().zip(&areas).with_min_len(ROWS_AT_A_TIME);
             let weights: Vec<f32> =
                 rows.map(|(&mean, &area)| pixels_in(camera, mean, area)).collect();
-            looks.add(camera.position, &weights);
+            observations.add(camera.position, &weights);
         }
-        looks.seen()
+        observations.seen()
     }
 
     /// Returns the weight of each Gaussian, at least 0, in the unit of its source.
@@ -691,14 +691,14 @@ impl SeenFrom {
 
 /// Weighted sums over the views of Gaussians.
 #[derive(Clone, Debug)]
-pub struct Looks<'a> {
+pub struct Observations<'a> {
     columns: &'a SplatColumns,
     weights: Vec<f32>,
     harmonics: Vec<[f32; MOST]>,
     spread: Spread,
 }
 
-impl<'a> Looks<'a> {
+impl<'a> Observations<'a> {
     /// Starts without views.
     pub fn at(columns: &'a SplatColumns) -> Self {
         let count = columns.len();
@@ -1055,18 +1055,18 @@ mod tests {
     #[test]
     fn one_direction_gives_the_even_metric() {
         let splats = random_splats(500, 3, 6);
-        let mut looks = Looks::at(splats.columns());
-        looks.add([0.0, 0.0, -40.0], &vec![2.5; 500]);
-        assert_eq!(looks.seen().metric, HarmonicMetric::even(15));
+        let mut observations = Observations::at(splats.columns());
+        observations.add([0.0, 0.0, -40.0], &vec![2.5; 500]);
+        assert_eq!(observations.seen().metric, HarmonicMetric::even(15));
     }
 
     #[test]
     fn fill_from_replaces_zero_weights() {
         let splats = random_splats(2, 1, 7);
-        let mut looks = Looks::at(splats.columns());
-        looks.add([0.0, 0.0, -40.0], &[3.0]);
-        let mut seen = looks.seen();
-        let mut other = Looks::at(splats.columns());
+        let mut observations = Observations::at(splats.columns());
+        observations.add([0.0, 0.0, -40.0], &[3.0]);
+        let mut seen = observations.seen();
+        let mut other = Observations::at(splats.columns());
         other.add([0.0, 0.0, -40.0], &[8.0, 8.0]);
         let other = other.seen();
         seen.fill_from(&other, 0.25);

@@ -784,7 +784,7 @@ fn labels_of(
 mod tests {
     use super::*;
     use crate::geometry::sh_basis;
-    use crate::sog::Looks;
+    use crate::sog::Observations;
     use crate::splats::known_splats::{on_threads, random_splats};
 
     fn random_rows(count: usize, width: usize) -> RowTable {
@@ -1034,9 +1034,9 @@ mod tests {
         let mut splats = random_splats(1500, 2, 5);
         let camera = [0.5, -1.0, -30.0];
         let columns = splats.columns().clone();
-        let mut looks = Looks::at(&columns);
-        looks.add(camera, &vec![1.0; columns.len()]);
-        let seen = looks.seen();
+        let mut observations = Observations::at(&columns);
+        observations.add(camera, &vec![1.0; columns.len()]);
+        let seen = observations.seen();
         let shared =
             SharedHarmonics::of(&columns, &seen, 1, &HostSearch).compensate(&mut splats, &seen);
         let mut without = 0.0_f64;

@@ -22,7 +22,7 @@ const MAX_LIST: u32 = 1 << 20;
 pub const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// Message about a Git LFS pointer.
-pub const LFS_SAID: &str = "is a Git LFS pointer, not the file itself. Run: git lfs pull";
+pub const LFS_MESSAGE: &str = "is a Git LFS pointer, not the file itself. Run: git lfs pull";
 
 /// Types of a value; all values fit a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,7 +266,7 @@ impl PlyHeader {
 fn no_ply(line: &[u8]) -> String {
     match line {
         [] => "the file is empty".to_owned(),
-        _ if line.starts_with(LFS_POINTER) => format!("the file {LFS_SAID}"),
+        _ if line.starts_with(LFS_POINTER) => format!("the file {LFS_MESSAGE}"),
         _ => "the file is not a PLY".to_owned(),
     }
 }

@@ -102,12 +102,12 @@ pub fn reconstruct(
     }
     let no_extent = PoissonError::NoExtent { points: points.len() };
     let domain = domain_of(points).ok_or(no_extent)?;
-    watch.tell("points", 0.0)?;
+    watch.report("points", 0.0)?;
     let points = SortedPoints::new(points, domain);
     let level = level_of(settings.depth, &points)?;
     let density = density_of(&points, level - DENSITY_ABOVE);
     let areas = areas_of(&points, &density);
-    watch.tell("points", 1.0)?;
+    watch.report("points", 1.0)?;
 
     let (pyramid, finest, levels) = solve(&points, &areas, level, settings, watch)?;
     let iso = level_at_points(&points, &areas, &finest, level);
@@ -122,9 +122,9 @@ pub fn reconstruct(
     }
     let units: Vec<Vec3> = mesh.vertices.par_iter().map(|&vertex| domain.unit(vertex)).collect();
     let densities = points_a_cell(&density, &units, level);
-    watch.tell("colours", 0.0)?;
+    watch.report("colours", 0.0)?;
     mesh.colors = colors_at(&points, &areas, &units, level - 1);
-    watch.tell("colours", 1.0)?;
+    watch.report("colours", 1.0)?;
     let area = areas.iter().map(|&a| f64::from(a)).sum::<f64>() * domain.side * domain.side;
     let cell = domain.side / f64::from(1_u32 << level);
     let depth = level - WIDER;
@@ -169,7 +169,7 @@ fn solve(
         let (depth, fits) = (finest - WIDER, fits.unwrap_or(COARSEST) - WIDER);
         return Err(PoissonError::TooManyBricks { depth, bricks, granted, fits });
     }
-    watch.tell("equations", 0.0)?;
+    watch.report("equations", 0.0)?;
     let mut b = equations::finest(points, areas, &band, finest);
     // From the finest level to the coarsest, because each right side is computed from the finer one.
     let mut levels = Vec::new();
@@ -184,12 +184,12 @@ fn solve(
         ));
     }
     levels.push((COARSEST, band, b));
-    watch.tell("equations", 1.0)?;
+    watch.report("equations", 1.0)?;
 
     let mut pyramid = Pyramid::default();
     let mut reports: Vec<LevelReport> = Vec::new();
     while let Some((level, band, mut b)) = levels.pop() {
-        watch.tell("solve", f64::from(level - COARSEST) / f64::from(finest - COARSEST + 1))?;
+        watch.report("solve", f64::from(level - COARSEST) / f64::from(finest - COARSEST + 1))?;
         let screen = Screen::new(points, areas, &band, level, settings.alpha);
         let mut x = pyramid.start(level, &band);
         let steps = if level == COARSEST { COARSEST_STEPS } else { STEPS };
@@ -197,7 +197,7 @@ fn solve(
         reports.push(operator.solve(&mut x, &mut b, steps, watch)?);
         pyramid.levels.push(Solved { bricks: band.bricks, x });
     }
-    watch.tell("solve", 1.0)?;
+    watch.report("solve", 1.0)?;
     let no_levels = Solved { bricks: Bricks::default(), x: Vec::new() };
     let solved = pyramid.levels.pop().unwrap_or(no_levels);
     Ok((pyramid, solved, reports))
@@ -738,7 +738,7 @@ mod tests {
         assert_eq!(made(&points, 3), Err(PoissonError::Depth { depth: 3, deepest: DEEPEST }));
         assert_eq!(made(&points, 17), Err(PoissonError::Depth { depth: 17, deepest: DEEPEST }));
         let stop = AtomicBool::new(true);
-        let watch = Watch { stop: &stop, told: &|_, _| () };
+        let watch = Watch { stop: &stop, on_progress: &|_, _| () };
         let stopped = reconstruct(&points, &PoissonSettings::default(), &watch);
         assert_eq!(stopped, Err(PoissonError::Stopped(Stopped)));
     }

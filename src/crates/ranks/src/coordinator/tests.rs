@@ -27,8 +27,10 @@ struct Stranger {
 fn stranger(address: SocketAddr) -> Stranger {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
-    let told = message::read::<FromCoordinator>(&mut &stream, "the coordinator").unwrap();
-    let FromCoordinator::Challenge { magic, run, nonce, .. } = told else { panic!("{told:?}") };
+    let message = message::read::<FromCoordinator>(&mut &stream, "the coordinator").unwrap();
+    let FromCoordinator::Challenge { magic, run, nonce, .. } = message else {
+        panic!("{message:?}")
+    };
     assert_eq!((magic.as_str(), run.as_str()), (MAGIC, "a run"));
     Stranger { stream, nonce: bytes_from_hex(&nonce).unwrap() }
 }
@@ -43,11 +45,11 @@ impl Stranger {
     }
 
     /// The next that is told, behind the coordinator's proof.
-    fn told(&self) -> FromCoordinator {
+    fn received(&self) -> FromCoordinator {
         loop {
             match message::read(&mut &self.stream, "the coordinator").unwrap() {
                 FromCoordinator::Proven { .. } => {}
-                told => return told,
+                message => return message,
             }
         }
     }
@@ -64,8 +66,8 @@ fn hello(token: &Token, challenge: &[u8; 16], [rank, world, protocol]: [u32; 3])
         r#"{{"protocol":{protocol},"rank":{rank},"world":{world},"host":"a","pid":7,"data":"127.0.0.1:9","claims":[],"nonce":"{nonce}"}}"#
     );
     let proof = token.proof(Prover::Rank, challenge, introduction.as_bytes());
-    let said = serde_json::json!({ "Hello": { "introduction": introduction, "proof": proof } });
-    framed(&said.to_string())
+    let message = serde_json::json!({ "Hello": { "introduction": introduction, "proof": proof } });
+    framed(&message.to_string())
 }
 
 fn wait_for(coordinator: &Coordinator, is_it: impl Fn(&Status) -> bool) {
@@ -87,10 +89,10 @@ fn garbage_is_sent_away_and_the_meeting_goes_on() {
         let stream = stranger(address);
         stream.say(&garbage);
         // It is closed, by a reset if not all was read; at most it is told why.
-        let mut told = Vec::new();
-        let _ = (&stream.stream).read_to_end(&mut told);
+        let mut message = Vec::new();
+        let _ = (&stream.stream).read_to_end(&mut message);
         assert!(
-            told.is_empty() || String::from_utf8_lossy(&told).contains("Rejected"),
+            message.is_empty() || String::from_utf8_lossy(&message).contains("Rejected"),
             "{garbage:?}"
         );
     }
@@ -99,7 +101,7 @@ fn garbage_is_sent_away_and_the_meeting_goes_on() {
     assert!(!coordinator.status().has_met);
     let stream = stranger(address);
     stream.introduce(0, 1, PROTOCOL);
-    assert!(matches!(stream.told(), FromCoordinator::Welcome(_)));
+    assert!(matches!(stream.received(), FromCoordinator::Welcome(_)));
     wait_for(&coordinator, |status| status.has_met);
 }
 
@@ -119,9 +121,9 @@ fn a_rank_may_write_byte_by_byte_beside_a_fast_one() {
     wait_for(&coordinator, |status| status.has_joined == [true, false]);
     let fast = stranger(address);
     fast.introduce(1, 2, PROTOCOL);
-    let FromCoordinator::Welcome(welcome) = slow.told() else { panic!() };
+    let FromCoordinator::Welcome(welcome) = slow.received() else { panic!() };
     assert_eq!((welcome.data.port(), welcome.salt.len()), (9, 32));
-    assert!(matches!(fast.told(), FromCoordinator::Welcome(_)));
+    assert!(matches!(fast.received(), FromCoordinator::Welcome(_)));
 }
 
 #[test]
@@ -133,13 +135,13 @@ fn a_second_claim_of_a_rank_is_refused_and_the_first_stays() {
     // Only what has arrived is first.
     wait_for(&coordinator, |status| status.has_joined == [false, true]);
     second.introduce(1, 2, PROTOCOL);
-    let FromCoordinator::Rejected { why } = second.told() else { panic!() };
+    let FromCoordinator::Rejected { why } = second.received() else { panic!() };
     assert!(why.contains("rank 1 has already joined (host a, pid 7)"), "{why}");
     drop(second);
-    let lead = stranger(address);
-    lead.introduce(0, 2, PROTOCOL);
-    for stream in [&first, &lead] {
-        assert!(matches!(stream.told(), FromCoordinator::Welcome(_)));
+    let leader = stranger(address);
+    leader.introduce(0, 2, PROTOCOL);
+    for stream in [&first, &leader] {
+        assert!(matches!(stream.received(), FromCoordinator::Welcome(_)));
     }
 }
 
@@ -160,7 +162,7 @@ fn another_protocol_or_number_of_ranks_is_refused_to_all() {
         let late = stranger(address);
         late.introduce(1, 2, PROTOCOL);
         for stream in [&right, &other, &late] {
-            let FromCoordinator::Refused(refusal) = stream.told() else { panic!() };
+            let FromCoordinator::Refused(refusal) = stream.received() else { panic!() };
             for part in parts.split('|') {
                 assert!(refusal.to_string().contains(part), "{part}: {refusal}");
             }
@@ -175,12 +177,12 @@ fn a_rank_that_died_before_it_came_ends_the_meeting() {
     stream.introduce(0, 3, PROTOCOL);
     wait_for(&coordinator, |status| status.has_joined == [true, false, false]);
     coordinator.reaped(2, 4711, Cause::Exited { code: 2 });
-    let FromCoordinator::Lost(lost) = stream.told() else { panic!() };
+    let FromCoordinator::Lost(lost) = stream.received() else { panic!() };
     assert_eq!(lost.to_string(), "rank 2 (pid 4711) ended with code 2");
     assert!(coordinator.settled().first_was_told);
     let late = stranger(address);
     late.introduce(1, 3, PROTOCOL);
-    assert!(matches!(late.told(), FromCoordinator::Lost(_)));
+    assert!(matches!(late.received(), FromCoordinator::Lost(_)));
 }
 
 #[test]
@@ -189,9 +191,9 @@ fn nobody_is_let_in_when_all_are_there() {
     let before = stranger(address);
     let only = stranger(address);
     only.introduce(0, 1, PROTOCOL);
-    assert!(matches!(only.told(), FromCoordinator::Welcome(_)));
+    assert!(matches!(only.received(), FromCoordinator::Welcome(_)));
     before.introduce(0, 1, PROTOCOL);
-    assert!(matches!(before.told(), FromCoordinator::Rejected { .. }));
+    assert!(matches!(before.received(), FromCoordinator::Rejected { .. }));
     let deadline = Instant::now() + LONG;
     while TcpStream::connect(address).is_ok() {
         assert!(Instant::now() < deadline, "it still listens");
@@ -206,7 +208,7 @@ fn without_the_token_nobody_speaks_for_a_rank() {
     for (token, nonce) in [(Token::fresh().unwrap(), None), (Token::of_tests(), Some([1; 16]))] {
         let stream = stranger(address);
         stream.say(&hello(&token, &nonce.unwrap_or(stream.nonce), [0, 1, PROTOCOL]));
-        let FromCoordinator::Rejected { why } = stream.told() else { panic!() };
+        let FromCoordinator::Rejected { why } = stream.received() else { panic!() };
         assert!(why.contains("SPLAT_TOKEN"), "{why}");
     }
     assert_eq!(coordinator.settled().has_joined, [false]);

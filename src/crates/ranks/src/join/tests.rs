@@ -115,13 +115,13 @@ fn each_kind_of_difference_is_refused_to_all_ranks() {
 #[test]
 fn a_wrong_token_is_turned_away_and_the_right_one_still_joins() {
     let meeters = Meeters::new(2);
-    let lead = meeters.launch(0);
-    let lead = thread::spawn(move || join(&lead, &[], LONG));
+    let leader = meeters.launch(0);
+    let leader = thread::spawn(move || join(&leader, &[], LONG));
     let launch = Launch { token: Some(Token::fresh().unwrap()), ..meeters.launch(1) };
     let error = join(&launch, &[], LONG).unwrap_err().to_string();
     assert!(error.contains("rank 1 was rejected") && error.contains("SPLAT_TOKEN"), "{error}");
     let other = join(&meeters.launch(1), &[], LONG).unwrap();
-    leave(vec![lead.join().unwrap().unwrap().link, other.link]);
+    leave(vec![leader.join().unwrap().unwrap().link, other.link]);
 }
 
 #[test]
@@ -152,14 +152,14 @@ fn a_taken_port_is_passed_over() {
         while let Ok((mut stream, _)) = stranger.accept() {
             let run = "b".to_owned();
             let (magic, nonce) = (MAGIC.to_owned(), "00".repeat(16));
-            let told = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
-            drop(message::write(&mut stream, &told, "x"));
+            let message = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
+            drop(message::write(&mut stream, &message, "x"));
         }
     });
-    let (lead, other) = (launch(0), launch(1));
-    let lead = thread::spawn(move || join(&lead, &[], LONG).unwrap());
+    let (leader, other) = (launch(0), launch(1));
+    let leader = thread::spawn(move || join(&leader, &[], LONG).unwrap());
     let other = join(&other, &[], LONG).unwrap();
-    leave(vec![lead.join().unwrap().link, other.link]);
+    leave(vec![leader.join().unwrap().link, other.link]);
     // And where all are taken, rank 0 says so.
     let port = taken.local_addr().unwrap().port();
     let host = "127.0.0.1".to_owned();
@@ -197,15 +197,15 @@ fn a_rank_without_a_coordinator_says_where_it_looked() {
 #[test]
 fn a_rank_that_closes_before_the_meeting_ends_it_for_all() {
     let meeters = Meeters::new(3);
-    let (first, lead) = (meeters.launch(1), meeters.launch(0));
-    let lead = thread::spawn(move || join(&lead, &[], LONG));
+    let (first, leader) = (meeters.launch(1), meeters.launch(0));
+    let leader = thread::spawn(move || join(&leader, &[], LONG));
     let Meeting::Hosts { host, ports, run } = &first.meeting else { panic!() };
     let found = search(host, ports, run, Instant::now() + LONG).unwrap();
     let soon = Instant::now() + Duration::from_millis(500);
     let token = first.token.clone().unwrap();
     assert!(meet(&first, &token, &[], (&found, false), soon).is_err(), "the others are not there");
     drop(found);
-    let error = lead.join().unwrap().unwrap_err();
+    let error = leader.join().unwrap().unwrap_err();
     let JoinError::Gone(lost) = error else { panic!("{error}") };
     assert_eq!((lost.rank, lost.cause), (Some(1), Cause::Closed));
 }
@@ -213,18 +213,18 @@ fn a_rank_that_closes_before_the_meeting_ends_it_for_all() {
 #[test]
 fn rank_0_waits_for_the_others_and_its_death_is_told() {
     let joined: Vec<_> = Meeters::new(2).join(&[0, 1]).into_iter().map(Result::unwrap).collect();
-    let [lead, other] = joined.try_into().unwrap();
-    let leaving = thread::spawn(move || lead.link.leave());
+    let [leader, other] = joined.try_into().unwrap();
+    let leaving = thread::spawn(move || leader.link.leave());
     thread::sleep(Duration::from_millis(300));
     assert!(!leaving.is_finished(), "the other one has not left");
     other.link.leave();
     leaving.join().unwrap();
 
     let joined: Vec<_> = Meeters::new(2).join(&[0, 1]).into_iter().map(Result::unwrap).collect();
-    let [lead, other] = joined.try_into().unwrap();
+    let [leader, other] = joined.try_into().unwrap();
     let (sender, ends) = channel();
     other.link.watch(|| {}, move |lost| sender.send(lost).unwrap()).unwrap();
-    drop(lead);
+    drop(leader);
     let lost = ends.recv_timeout(LONG).unwrap();
     assert_eq!((lost.rank, lost.cause), (Some(0), Cause::Closed));
 }
@@ -240,13 +240,13 @@ struct Introduced {
 /// Says as the coordinator that this is the right run.
 fn challenge(mut stream: &TcpStream, nonce: &str) {
     let (magic, run, nonce) = (MAGIC.to_owned(), String::new(), nonce.to_owned());
-    let told = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
-    message::write(&mut stream, &told, "the rank").unwrap();
+    let message = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
+    message::write(&mut stream, &message, "the rank").unwrap();
 }
 
-fn heard(mut stream: &TcpStream) -> Introduced {
-    let said = message::read(&mut stream, "the rank").unwrap();
-    let FromRank::Hello { introduction, proof } = said else { panic!("{said:?}") };
+fn introduced(mut stream: &TcpStream) -> Introduced {
+    let message = message::read(&mut stream, "the rank").unwrap();
+    let FromRank::Hello { introduction, proof } = message else { panic!("{message:?}") };
     Introduced { introduction, proof }
 }
 
@@ -277,9 +277,9 @@ fn refusal_of(
     let impostor = thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         challenge(&stream, &"17".repeat(16));
-        for told in answer(&heard(&stream)) {
+        for message in answer(&introduced(&stream)) {
             // The rank may have left before the last one.
-            drop(message::write(&mut &stream, &told, "the rank"));
+            drop(message::write(&mut &stream, &message, "the rank"));
         }
         // Until the rank has read all and leaves.
         let _ = (&stream).read(&mut [0]);
@@ -306,8 +306,8 @@ fn an_impostor_without_the_token_is_refused() {
     is_refused(&token, |_| vec![welcome()]);
     is_refused(&token, |_| vec![FromCoordinator::Proven { proof: String::new() }, welcome()]);
     // The rank's own proof is none of the coordinator.
-    is_refused(&token, |heard| {
-        vec![FromCoordinator::Proven { proof: heard.proof.clone() }, welcome()]
+    is_refused(&token, |introduced| {
+        vec![FromCoordinator::Proven { proof: introduced.proof.clone() }, welcome()]
     });
     let kind = ClaimKind::Scene;
     let [what, value, from_value] = ["a", "b", "c"].map(str::to_owned);
@@ -319,9 +319,9 @@ fn an_impostor_without_the_token_is_refused() {
 #[test]
 fn an_impostor_with_another_token_is_refused() {
     let (token, other) = (Token::fresh().unwrap(), Token::fresh().unwrap());
-    is_refused(&token, move |heard| {
-        let nonce = nonce_of(&heard.introduction);
-        let text = heard.introduction.as_bytes();
+    is_refused(&token, move |introduced| {
+        let nonce = nonce_of(&introduced.introduction);
+        let text = introduced.introduction.as_bytes();
         vec![
             FromCoordinator::Proven { proof: other.proof(Prover::Coordinator, &nonce, text) },
             welcome(),
@@ -334,15 +334,15 @@ fn a_proof_for_another_nonce_is_refused() {
     let token = Token::fresh().unwrap();
     // A proof of the true coordinator for another rank, or for this rank earlier.
     let knower = token.clone();
-    is_refused(&token, move |heard| {
-        let proof = knower.proof(Prover::Coordinator, &[1; 16], heard.introduction.as_bytes());
+    is_refused(&token, move |introduced| {
+        let proof = knower.proof(Prover::Coordinator, &[1; 16], introduced.introduction.as_bytes());
         vec![FromCoordinator::Proven { proof }, welcome()]
     });
     let (sender, proofs) = channel();
     let knower = token.clone();
-    is_refused(&token, move |heard| {
-        let nonce = nonce_of(&heard.introduction);
-        let proof = knower.proof(Prover::Coordinator, &nonce, heard.introduction.as_bytes());
+    is_refused(&token, move |introduced| {
+        let nonce = nonce_of(&introduced.introduction);
+        let proof = knower.proof(Prover::Coordinator, &nonce, introduced.introduction.as_bytes());
         // Taken now, told to the next one.
         sender.send(proof).unwrap();
         vec![welcome()]

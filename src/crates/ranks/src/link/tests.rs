@@ -10,7 +10,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 /// An event that a rank received.
 #[derive(Clone, Debug, PartialEq)]
-enum Heard {
+enum LinkEvent {
     Stop,
     End(LostRank),
 }
@@ -43,21 +43,21 @@ fn joined(world: u32, meeting: &Meeting) -> Vec<Joined> {
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
-fn watched(link: &Link) -> Receiver<Heard> {
-    let (sender, heard) = channel();
+fn watched(link: &Link) -> Receiver<LinkEvent> {
+    let (sender, events) = channel();
     let ends = sender.clone();
     link.watch(
-        move || sender.send(Heard::Stop).unwrap(),
-        move |lost| ends.send(Heard::End(lost)).unwrap(),
+        move || sender.send(LinkEvent::Stop).unwrap(),
+        move |lost| ends.send(LinkEvent::End(lost)).unwrap(),
     )
     .unwrap();
-    heard
+    events
 }
 
-fn end_of(heard: &Receiver<Heard>) -> LostRank {
-    match heard.recv_timeout(LONG).unwrap() {
-        Heard::End(lost) => lost,
-        Heard::Stop => panic!("a stop"),
+fn end_of(events: &Receiver<LinkEvent>) -> LostRank {
+    match events.recv_timeout(LONG).unwrap() {
+        LinkEvent::End(lost) => lost,
+        LinkEvent::Stop => panic!("a stop"),
     }
 }
 
@@ -65,10 +65,10 @@ fn end_of(heard: &Receiver<Heard>) -> LostRank {
 fn a_stop_reaches_all_also_those_who_watch_later() {
     let Group { coordinator, links } = group(3, SILENCE);
     let early = watched(&links[0]);
-    links[1].ask_stop();
-    assert_eq!(early.recv_timeout(LONG), Ok(Heard::Stop));
+    links[1].request_stop();
+    assert_eq!(early.recv_timeout(LONG), Ok(LinkEvent::Stop));
     for link in &links[1..] {
-        assert_eq!(watched(link).recv_timeout(LONG), Ok(Heard::Stop));
+        assert_eq!(watched(link).recv_timeout(LONG), Ok(LinkEvent::Stop));
     }
     // A second one is no news.
     coordinator.stop();
@@ -79,12 +79,12 @@ fn a_stop_reaches_all_also_those_who_watch_later() {
 #[test]
 fn a_rank_that_closes_is_dead_and_the_first_one_is_told() {
     let Group { coordinator, mut links } = group(3, SILENCE);
-    let heard = watched(&links[0]);
+    let events = watched(&links[0]);
     links[2].progress(12_340);
     // A beat must bring it.
     thread::sleep(BEAT * 3);
     drop(links.pop());
-    let lost = end_of(&heard);
+    let lost = end_of(&events);
     let pid = std::process::id();
     let cause = Cause::Closed;
     let expected = LostRank { rank: Some(2), host: None, pid, cause, progress: Some(12_340) };
@@ -97,33 +97,33 @@ fn a_rank_that_closes_is_dead_and_the_first_one_is_told() {
 #[test]
 fn a_process_that_was_reaped_names_its_signal() {
     let Group { coordinator, mut links } = group(2, SILENCE);
-    let heard = watched(&links[0]);
+    let events = watched(&links[0]);
     drop(links.pop());
     coordinator.reaped(1, std::process::id(), Cause::Killed { signal: 9 });
-    assert_eq!(end_of(&heard).cause, Cause::Killed { signal: 9 });
+    assert_eq!(end_of(&events).cause, Cause::Killed { signal: 9 });
 }
 
 #[test]
 fn an_orderly_leave_is_no_death() {
     let Group { coordinator, links } = group(3, SILENCE);
-    let heard = watched(&links[0]);
+    let events = watched(&links[0]);
     links[1].leave();
     coordinator.reaped(1, std::process::id(), Cause::Exited { code: 130 });
     links[2].leave();
     assert_eq!(coordinator.settled().lost, None);
-    assert!(heard.try_recv().is_err());
+    assert!(events.try_recv().is_err());
     links[0].leave();
-    assert!(heard.recv_timeout(LONG).is_err());
+    assert!(events.recv_timeout(LONG).is_err());
     assert_eq!(coordinator.settled().lost, None);
 }
 
 #[test]
 fn a_failure_carries_code_and_message() {
     let Group { coordinator, links } = group(3, SILENCE);
-    let heard = [watched(&links[0]), watched(&links[2])];
+    let events = [watched(&links[0]), watched(&links[2])];
     links[1].fail(4, "no memory for the photographs");
-    for heard in heard {
-        let text = end_of(&heard).to_string();
+    for events in events {
+        let text = end_of(&events).to_string();
         assert!(text.starts_with("rank 1 (pid ") && text.contains("failed with code 4"), "{text}");
         assert!(text.ends_with(": no memory for the photographs"), "{text}");
     }
@@ -136,10 +136,10 @@ fn a_failure_carries_code_and_message() {
 fn a_silent_rank_is_dead_and_hears_it_itself() {
     // Between its beats every rank is silent longer than this.
     let Group { coordinator, links } = group(2, BEAT / 10);
-    let heard = [watched(&links[0]), watched(&links[1])].map(|heard| end_of(&heard));
-    assert_eq!(heard[0], heard[1]);
-    assert!(matches!(heard[0].cause, Cause::Silent { .. }), "{}", heard[0]);
-    assert_eq!(coordinator.status().lost.as_ref(), Some(&heard[0]));
+    let events = [watched(&links[0]), watched(&links[1])].map(|events| end_of(&events));
+    assert_eq!(events[0], events[1]);
+    assert!(matches!(events[0].cause, Cause::Silent { .. }), "{}", events[0]);
+    assert_eq!(coordinator.status().lost.as_ref(), Some(&events[0]));
 }
 
 #[test]
@@ -154,11 +154,11 @@ fn ranks_that_beat_are_not_silent() {
 #[test]
 fn a_coordinator_that_is_gone_is_told() {
     let Group { coordinator, links } = group(2, SILENCE);
-    let heard = watched(&links[0]);
+    let events = watched(&links[0]);
     // Its connection alone: a coordinator that ends says farewell.
     drop(watched(&links[1]));
     links[0].stream.shutdown(Shutdown::Read).unwrap();
-    let lost = end_of(&heard);
+    let lost = end_of(&events);
     assert_eq!((lost.rank, lost.cause), (None, Cause::Closed));
     coordinator.finish(Duration::ZERO);
 }
@@ -166,8 +166,8 @@ fn a_coordinator_that_is_gone_is_told() {
 #[test]
 fn a_farewell_lets_ranks_go_on() {
     let Group { coordinator, links } = group(2, SILENCE);
-    let heard = watched(&links[0]);
+    let events = watched(&links[0]);
     coordinator.finish(Duration::ZERO);
-    assert!(heard.recv_timeout(LONG).is_err(), "the watch ends without a word");
+    assert!(events.recv_timeout(LONG).is_err(), "the watch ends without a word");
     links.iter().for_each(Link::leave);
 }

@@ -72,10 +72,10 @@ pub struct CoarseGrowth {
 }
 
 impl Growth {
-    /// Returns the peak from the step on if `births` of the `wanted` Gaussians are created: scratch of the step, of
-    /// the reordering and of the iterations after it included.
-    fn peak(&self, wanted: u64, births: u64) -> Bytes {
-        let grown = self.model.with(self.model.gaussians + births);
+    /// Returns the peak from the step on if `new_gaussians` of the `wanted` Gaussians are created: scratch of the step,
+    /// of the reordering and of the iterations after it included.
+    fn peak(&self, wanted: u64, new_gaussians: u64) -> Bytes {
+        let grown = self.model.with(self.model.gaussians + new_gaussians);
         let mut regions = Bytes(0);
         let mut largest = Bytes(0);
         for (row, mapped) in grown.regions().iter().zip(self.mapped) {
@@ -86,22 +86,22 @@ impl Growth {
             regions += whole.max(mapped);
         }
         let iteration = self.iteration(&grown, self.iteration_scratch);
-        let step_scratch = self.round(&grown, wanted, births);
+        let step_scratch = self.densify_scratch(&grown, wanted, new_gaussians);
         let scratch = self.granule.after_trim(Bytes(step_scratch.reach())).max(iteration);
         let coarse = self.coarse.map_or(Bytes(0), |coarse| self.surfaces(&grown, coarse));
         self.others + regions + (largest + scratch).max(coarse)
     }
 
     /// Returns the scratch of the step, of the reordering and of the final prune.
-    fn round(&self, grown: &ModelSize, wanted: u64, births: u64) -> Scratch {
+    fn densify_scratch(&self, grown: &ModelSize, wanted: u64, new_gaussians: u64) -> Scratch {
         let dry_run = |model, work| (self.dry_run)(&Library::default(), model, &work);
         // Moving dead Gaussians takes less than this.
-        let round = dry_run(&self.model, Work::Densify { births, wanted })
+        let step = dry_run(&self.model, Work::Densify { new_gaussians, wanted })
             .then(&dry_run(grown, Work::Reorder));
         let candidates = grown.gaussians;
         match self.target.filter(|&target| target < candidates) {
-            Some(kept) => round.then(&dry_run(grown, Work::Retain { candidates, kept })),
-            None => round,
+            Some(kept) => step.then(&dry_run(grown, Work::Retain { candidates, kept })),
+            None => step,
         }
     }
 
@@ -123,13 +123,13 @@ impl Growth {
     }
 }
 
-/// Returns the largest number of `wanted` births that stays within the budget until the next step. Zero births always
+/// Returns the largest number of `wanted` new Gaussians that stays within the budget until the next step. Zero always
 /// fit.
-pub fn largest_births(growth: &Growth, wanted: u64) -> u64 {
+pub fn most_new_gaussians(growth: &Growth, wanted: u64) -> u64 {
     let wanted = wanted.min(MAX_GAUSSIANS.saturating_sub(growth.model.gaussians));
-    let fits = |births| {
-        let grown = growth.model.with(growth.model.gaussians + births);
-        growth.peak(wanted, births) <= growth.budget
+    let fits = |new_gaussians| {
+        let grown = growth.model.with(growth.model.gaussians + new_gaussians);
+        growth.peak(wanted, new_gaussians) <= growth.budget
             && growth.host.is_none_or(|host| host.holds(&grown))
     };
     // Creating all candidates needs no scratch to choose among them.
@@ -198,11 +198,11 @@ mod tests {
     }
 
     /// Runs the step, the reordering and the iterations until the next step.
-    fn play(growth: &Growth, wanted: u64, births: u64) {
+    fn play(growth: &Growth, wanted: u64, new_gaussians: u64) {
         let mut device = GrowingDevice::of(growth);
-        let grown = growth.model.with(growth.model.gaussians + births);
+        let grown = growth.model.with(growth.model.gaussians + new_gaussians);
         let dry_run = |model, work| dry_run(&Library::default(), model, &work).reach();
-        device.scratch(dry_run(&growth.model, Work::Densify { births, wanted }));
+        device.scratch(dry_run(&growth.model, Work::Densify { new_gaussians, wanted }));
         device.grow(&grown);
         device.scratch(dry_run(&grown, Work::Reorder));
         let candidates = grown.gaussians;
@@ -259,22 +259,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn granted_births_never_exceed_the_budget(
+        fn granted_gaussians_never_exceed_the_budget(
             growth in growth(),
             wanted in 0_u64..3_000_000,
         ) {
-            let births = largest_births(&growth, wanted);
-            prop_assert!(births <= wanted);
-            if births > 0 {
-                play(&growth, wanted, births);
+            let new_gaussians = most_new_gaussians(&growth, wanted);
+            prop_assert!(new_gaussians <= wanted);
+            if new_gaussians > 0 {
+                play(&growth, wanted, new_gaussians);
             }
         }
 
         #[test]
         fn more_would_exceed_it(growth in growth(), wanted in 1_u64..3_000_000) {
-            let births = largest_births(&growth, wanted);
-            if births < wanted {
-                prop_assert!(growth.peak(wanted, births + 1) > growth.budget);
+            let new_gaussians = most_new_gaussians(&growth, wanted);
+            if new_gaussians < wanted {
+                prop_assert!(growth.peak(wanted, new_gaussians + 1) > growth.budget);
             }
         }
 
@@ -285,16 +285,16 @@ mod tests {
             more in 0_u64..1 << 30,
         ) {
             let larger = Growth { budget: Bytes(growth.budget.0 + more), ..growth };
-            prop_assert!(largest_births(&larger, wanted) >= largest_births(&growth, wanted));
+            prop_assert!(most_new_gaussians(&larger, wanted) >= most_new_gaussians(&growth, wanted));
         }
 
         #[test]
-        fn no_births_are_granted_if_the_model_does_not_fit(
+        fn no_gaussians_are_granted_if_the_model_does_not_fit(
             growth in growth(),
             wanted in 0_u64..3_000_000,
         ) {
             let full = Growth { budget: Bytes(growth.model.bytes().0), ..growth };
-            prop_assert_eq!(largest_births(&full, wanted), 0);
+            prop_assert_eq!(most_new_gaussians(&full, wanted), 0);
         }
     }
 
@@ -318,26 +318,27 @@ mod tests {
     #[test]
     fn a_large_card_grants_everything_that_can_be_numbered() {
         let growth = roomy(Storage::Full);
-        assert_eq!(largest_births(&growth, 12_345), 12_345);
-        assert_eq!(largest_births(&growth, u64::MAX), MAX_GAUSSIANS - 1000);
+        assert_eq!(most_new_gaussians(&growth, 12_345), 12_345);
+        assert_eq!(most_new_gaussians(&growth, u64::MAX), MAX_GAUSSIANS - 1000);
         // 716 bytes of model and 500 of scratch per Gaussian, and a margin.
         let tight = Growth { budget: Bytes(1 << 30), ..growth };
-        let births = largest_births(&tight, 10_000_000);
-        let each = (1 << 30) as f64 / (births + 1000) as f64;
+        let new_gaussians = most_new_gaussians(&tight, 10_000_000);
+        let each = (1 << 30) as f64 / (new_gaussians + 1000) as f64;
         assert!((each - 1250.0).abs() < 30.0, "{each} bytes each");
         // 64 bytes of neighbours and 100 of scratch per Gaussian more.
         let coarse = CoarseGrowth { neighbours: 16, scratch: Bytes(600_000) };
-        let births = largest_births(&Growth { coarse: Some(coarse), ..tight }, 10_000_000);
-        let each = (1 << 30) as f64 / (births + 1000) as f64;
+        let new_gaussians =
+            most_new_gaussians(&Growth { coarse: Some(coarse), ..tight }, 10_000_000);
+        let each = (1 << 30) as f64 / (new_gaussians + 1000) as f64;
         assert!((each - 1420.0).abs() < 35.0, "{each} bytes each");
     }
 
     #[test]
-    fn the_host_limits_births_by_the_memory_for_their_colours() {
+    fn the_host_limits_new_gaussians_by_memory_for_their_colours() {
         let host =
             HostGrowth { room: Bytes(200 * MIB), granule: Granule::default(), is_virtual: true };
         let growth = Growth { host: Some(host), ..roomy(Storage::Offloaded) };
-        let most = |growth: &Growth| 1000 + largest_births(growth, 10_000_000);
+        let most = |growth: &Growth| 1000 + most_new_gaussians(growth, 10_000_000);
         // 96, 52 and 52 bytes per Gaussian, in whole granules.
         let each = (200 * MIB) as f64 / most(&growth) as f64;
         assert!((200.0..204.0).contains(&each), "{each} bytes each");
@@ -347,7 +348,7 @@ mod tests {
         let each = (200 * MIB) as f64 / most(&copying) as f64;
         assert!((296.0..302.0).contains(&each), "{each} bytes each");
         let full = Growth { host: Some(HostGrowth { room: Bytes(0), ..host }), ..growth };
-        assert_eq!(largest_births(&full, 9), 0);
+        assert_eq!(most_new_gaussians(&full, 9), 0);
         // The device has 120 of the 320 bytes, a sixteenth of the others, and the scratch.
         let roomy = Some(HostGrowth { room: Bytes(1 << 40), ..host });
         let tight = Growth { host: roomy, budget: Bytes(1 << 30), ..growth };

@@ -1,4 +1,4 @@
-//! Stage `worth`: contribution of each Gaussian to the similarity of a view and its photograph.
+//! Stage `contribution`: contribution of each Gaussian to the similarity of a view and its photograph.
 //!
 //! Rows of tiles run in parallel; each pixel visits its splats front to back. Absent Gaussians are evaluated at their
 //! depth but do not change the pixel.
@@ -12,7 +12,7 @@ use super::bin::Bins;
 use super::blend::{place_in_tile, split_by_tile_row};
 use crate::backend::cpu::model::Model;
 use crate::backend::cpu::primitive::{InPixel, Splat};
-use crate::backend::{Held, Worth};
+use crate::backend::{Contribution, Held};
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::blend::{
@@ -25,21 +25,21 @@ use crate::model::Primitive;
 
 /// Contributions of Gaussians, summed over views.
 #[derive(Debug)]
-pub struct WorthSums<R> {
+pub struct ContributionSums<R> {
     pub(crate) absent: Vec<bool>,
-    shares: Vec<WorthShare<R>>,
+    shares: Vec<ContributionShare<R>>,
 }
 
 /// Contribution of a Gaussian to some pixels.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WorthShare<R> {
+pub(crate) struct ContributionShare<R> {
     weight: R,
     weight_max: R,
     error_change: R,
     squared_change: R,
 }
 
-impl<R: Real> WorthShare<R> {
+impl<R: Real> ContributionShare<R> {
     fn add(&mut self, other: &Self) {
         self.weight += other.weight;
         self.weight_max = self.weight_max.max(other.weight_max);
@@ -48,20 +48,20 @@ impl<R: Real> WorthShare<R> {
     }
 }
 
-impl<R: Real> WorthSums<R> {
+impl<R: Real> ContributionSums<R> {
     pub(crate) fn new(absent: &[bool]) -> Self {
-        Self { absent: absent.to_vec(), shares: vec![WorthShare::default(); absent.len()] }
+        Self { absent: absent.to_vec(), shares: vec![ContributionShare::default(); absent.len()] }
     }
 
     /// Adds the contributions of a view's splats.
-    pub(crate) fn add(&mut self, splats: &[Splat<R>], shares: &[WorthShare<R>]) {
+    pub(crate) fn add(&mut self, splats: &[Splat<R>], shares: &[ContributionShare<R>]) {
         for (splat, share) in splats.iter().zip(shares) {
             self.shares[splat.row].add(share);
         }
     }
 
-    pub(crate) fn read(&self) -> Vec<Worth> {
-        let read = |share: &WorthShare<R>| Worth {
+    pub(crate) fn read(&self) -> Vec<Contribution> {
+        let read = |share: &ContributionShare<R>| Contribution {
             weight: share.weight.to_f32(),
             weight_max: share.weight_max.to_f32(),
             error_change: share.error_change.to_f32(),
@@ -71,10 +71,10 @@ impl<R: Real> WorthSums<R> {
     }
 }
 
-impl<R: Real> Held for WorthSums<R> {
+impl<R: Real> Held for ContributionSums<R> {
     fn bytes(&self) -> Bytes {
         Bytes::of::<bool>(self.absent.capacity())
-            + Bytes::of::<WorthShare<R>>(self.shares.capacity())
+            + Bytes::of::<ContributionShare<R>>(self.shares.capacity())
     }
 }
 
@@ -114,8 +114,8 @@ pub(crate) fn shares<R: Real>(
     bins: &Bins,
     absent: &[bool],
     judged: Judged<'_, R>,
-) -> Vec<WorthShare<R>> {
-    let mut per_instance = vec![WorthShare::default(); bins.splat_from_instance.len()];
+) -> Vec<ContributionShare<R>> {
+    let mut per_instance = vec![ContributionShare::default(); bins.splat_from_instance.len()];
     let size = [judged.target.width, judged.target.height];
     split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
         let row_start = bins.range(0, tile_y).start;
@@ -127,7 +127,7 @@ pub(crate) fn shares<R: Real>(
         }
     });
     // A single thread adds in instance order, so that sums do not depend on timing.
-    let mut per_splat = vec![WorthShare::default(); splats.len()];
+    let mut per_splat = vec![ContributionShare::default(); splats.len()];
     for (&splat, share) in bins.splat_from_instance.iter().zip(&per_instance) {
         per_splat[splat].add(share);
     }
@@ -136,7 +136,7 @@ pub(crate) fn shares<R: Real>(
 
 /// State of a pixel during front-to-back evaluation.
 #[derive(Clone, Copy)]
-struct WorthWalk<R> {
+struct ContributionWalk<R> {
     drawn: Vec3<R>,
     truth: Vec3<R>,
     behind: Vec3<R>,
@@ -145,7 +145,7 @@ struct WorthWalk<R> {
 
 /// Adds the contributions in a tile's pixels to each splat in its list.
 fn judge_tile<'a, R: Real>(
-    list: impl Iterator<Item = (&'a Splat<R>, &'a mut WorthShare<R>)>,
+    list: impl Iterator<Item = (&'a Splat<R>, &'a mut ContributionShare<R>)>,
     absent: &[bool],
     area: Rect,
     judged: Judged<'_, R>,
@@ -157,7 +157,7 @@ fn judge_tile<'a, R: Real>(
         for x in area.x0..area.x1 {
             let pixel = judged.pixel(y as usize * width + x as usize);
             open += u32::from(pixel.is_some());
-            walks[place_in_tile(x, y)] = pixel.map(|[drawn, truth]| WorthWalk {
+            walks[place_in_tile(x, y)] = pixel.map(|[drawn, truth]| ContributionWalk {
                 drawn,
                 truth,
                 behind: drawn,
@@ -189,7 +189,7 @@ fn judge_tile<'a, R: Real>(
     }
 }
 
-impl<R: Real> WorthWalk<R> {
+impl<R: Real> ContributionWalk<R> {
     /// Returns the contribution of a splat to this pixel. Advances past splats that are drawn.
     fn share(
         &mut self,
@@ -197,7 +197,7 @@ impl<R: Real> WorthWalk<R> {
         alpha: R,
         is_absent: bool,
         background: Vec3<R>,
-    ) -> WorthShare<R> {
+    ) -> ContributionShare<R> {
         let Self { drawn, truth, behind, transmittance } = *self;
         let layer = PixelLayer { alpha, transmittance, color, behind };
         let weight = layer.weight();
@@ -209,7 +209,7 @@ impl<R: Real> WorthWalk<R> {
             PixelLayer { behind: self.behind, ..layer }.taken_out(drawn, background)
         };
         let PixelChange { error_change, squared_change } = pixel_change(drawn, changed, truth);
-        WorthShare { weight, weight_max: weight, error_change, squared_change }
+        ContributionShare { weight, weight_max: weight, error_change, squared_change }
     }
 }
 

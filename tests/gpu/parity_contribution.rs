@@ -1,20 +1,20 @@
-//! Worths and weights of Gaussians on every device: against images without each of them, and against the CPU backend
-//! in double precision.
+//! Contributions and weights of Gaussians on every device: against images without each of them, and against the CPU
+//! backend in double precision.
 
 use std::slice::from_ref;
 
-use splat::backend::Worth;
+use splat::backend::Contribution;
 use splat::math::inverse_sigmoid;
 
 use crate::common::scene::without;
 use crate::prelude::*;
 
 each_backend!(
-    worths_are_what_images_without_a_gaussian_tell,
-    those_left_out_are_worth_what_they_would_add,
-    worths_agree_with_the_oracle,
+    contributions_are_what_images_without_a_gaussian_show,
+    those_left_out_contribute_what_they_would_add,
+    contributions_agree_with_the_oracle,
     pixels_under_a_mask_do_not_count,
-    of_an_opaque_wall_what_lies_behind_is_worth_nothing,
+    of_an_opaque_wall_what_lies_behind_contributes_nothing,
     what_has_the_colour_of_what_lies_behind_it_changes_little,
     as_many_are_left_out_or_not_as_there_are,
 );
@@ -36,22 +36,22 @@ fn noise(view: &View, mask: Option<Vec<u8>>) -> Arc<Image> {
     photo(view.camera.width, view.camera.height, mask)
 }
 
-/// Returns the worth of each Gaussian in these views, and each view's likeness to the photograph.
+/// Returns the contribution of each Gaussian in these views, and each view's likeness to the photograph.
 fn judged<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,
     absent: &[bool],
     views: &[View],
     image: &Arc<Image>,
-) -> (Vec<Worth>, Vec<Measured>) {
+) -> (Vec<Contribution>, Vec<Measured>) {
     let model = device.upload(gaussians).unwrap();
-    let mut sums = device.no_worths(&model, absent).unwrap();
+    let mut sums = device.no_contributions(&model, absent).unwrap();
     let mut judge = |view: &View| {
         let target = device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
-        device.add_worths(&model, view, &SETTINGS, &target, &mut sums).unwrap()
+        device.add_contributions(&model, view, &SETTINGS, &target, &mut sums).unwrap()
     };
     let measured = views.iter().map(&mut judge).collect();
-    (device.read_worths(&sums).unwrap(), measured)
+    (device.read_contributions(&sums).unwrap(), measured)
 }
 
 /// Gaussians so transparent that light reaches all that lie behind others.
@@ -68,7 +68,7 @@ fn shown(gaussians: &Gaussians, views: &[View]) -> Vec<f64> {
     let mut device = Cpu::<f64>::new();
     let model = device.upload(gaussians).unwrap();
     let draw = |view: &View| {
-        let frame = device.render(&model, view, &SETTINGS, Look::IMAGE).unwrap();
+        let frame = device.render(&model, view, &SETTINGS, RenderRequest::IMAGE).unwrap();
         device.image(&frame).unwrap().rgb
     };
     let values = views.iter().flat_map(draw);
@@ -97,7 +97,7 @@ fn assert_told_by_images<B: TrainDevice>(
     device: &mut B,
     count: usize,
     left_out: &[usize],
-) -> Vec<(Worth, f64)> {
+) -> Vec<(Contribution, f64)> {
     let (gaussians, views) = (clear_gaussians(count), views());
     let image = noise(&views[0], None);
     let absent: Vec<bool> = (0..count).map(|row| left_out.contains(&row)).collect();
@@ -124,22 +124,22 @@ fn assert_told_by_images<B: TrainDevice>(
     compared.map(worth_of).collect()
 }
 
-fn worths_are_what_images_without_a_gaussian_tell<B: TrainDevice>(device: &mut B) {
+fn contributions_are_what_images_without_a_gaussian_show<B: TrainDevice>(device: &mut B) {
     let told = assert_told_by_images(device, 25, &[]);
-    let is_seen = |(found, change): &&(Worth, f64)| found.weight > 1.0 && change.abs() > 0.1;
+    let is_seen = |(found, change): &&(Contribution, f64)| found.weight > 1.0 && change.abs() > 0.1;
     assert!(told.iter().filter(is_seen).count() > 5, "{told:?}");
     for (found, _) in told {
         assert!(found.weight_max <= found.weight && found.weight_max <= 0.4 + 1e-6, "{found:?}");
     }
 }
 
-fn those_left_out_are_worth_what_they_would_add<B: TrainDevice>(device: &mut B) {
+fn those_left_out_contribute_what_they_would_add<B: TrainDevice>(device: &mut B) {
     let left_out: Vec<usize> = (0..50).filter(|row| row % 2 == 1).collect();
     let told = assert_told_by_images(device, 50, &left_out);
     assert!(told.iter().filter(|(_, change)| change.abs() > 0.1).count() > 2, "{told:?}");
 }
 
-fn worths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
+fn contributions_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let views = views();
     let image = noise(&views[0], None);
     for (count, seed) in [(0, 1), (3, 2), (40, 3), (300, 4)] {
@@ -169,8 +169,8 @@ fn worths_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     }
 }
 
-fn sums(worth: &Worth) -> [f32; 3] {
-    [worth.weight, worth.error_change, worth.squared_change]
+fn sums(contribution: &Contribution) -> [f32; 3] {
+    [contribution.weight, contribution.error_change, contribution.squared_change]
 }
 
 fn pixels_under_a_mask_do_not_count<B: TrainDevice>(device: &mut B) {
@@ -193,10 +193,10 @@ fn pixels_under_a_mask_do_not_count<B: TrainDevice>(device: &mut B) {
     }
     let hidden = noise(&view, Some(vec![0; pixels]));
     let none = judged(device, &gaussians, &absent, &[view], &hidden).0;
-    assert_eq!(none, vec![Worth::default(); 40]);
+    assert_eq!(none, vec![Contribution::default(); 40]);
 }
 
-fn of_an_opaque_wall_what_lies_behind_is_worth_nothing<B: TrainDevice>(device: &mut B) {
+fn of_an_opaque_wall_what_lies_behind_contributes_nothing<B: TrainDevice>(device: &mut B) {
     let wall = |depth: f32| gaussian([0.0, 0.0, depth], 30.0, 0.999, [0.5; 3]);
     let hidden = gaussian([0.0, 0.0, 4.0], 0.3, 0.9, [1.0, 0.0, 0.0]);
     // Each wall lets 1/100 pass: behind the second a pixel is finished.
@@ -206,7 +206,7 @@ fn of_an_opaque_wall_what_lies_behind_is_worth_nothing<B: TrainDevice>(device: &
     assert!((found[0].weight_max - 0.99).abs() < 1e-5, "{found:?}");
     // The transmittance of 1e-4 behind it is, by rounding, the least that there may be or less.
     assert!(found[1].weight_max < 0.01, "{found:?}");
-    assert_eq!(found[3], Worth::default());
+    assert_eq!(found[3], Contribution::default());
     // Without the first two walls the third is in front.
     let (found, _) =
         judged(device, &all, &[true, true, false, false], from_ref(&view), &noise(&view, None));
@@ -231,21 +231,21 @@ fn what_has_the_colour_of_what_lies_behind_it_changes_little<B: TrainDevice>(dev
 fn as_many_are_left_out_or_not_as_there_are<B: TrainDevice>(device: &mut B) {
     let model = device.upload(&tame_gaussians(5, 1, 0)).unwrap();
     for count in [0, 4, 6] {
-        let refused = device.no_worths(&model, &vec![false; count]);
+        let refused = device.no_contributions(&model, &vec![false; count]);
         assert!(matches!(refused, Err(DeviceError::NoSuchRow { len: 5, .. })), "{count}");
     }
-    let mut sums = device.no_worths(&model, &[false; 5]).unwrap();
+    let mut sums = device.no_contributions(&model, &[false; 5]).unwrap();
     let smaller = photo(7, 5, None);
     let target = device.upload_target(Photo { image: &smaller, stay: Stay::Transient }).unwrap();
-    let refused = device.add_worths(&model, &view(), &SETTINGS, &target, &mut sums);
+    let refused = device.add_contributions(&model, &view(), &SETTINGS, &target, &mut sums);
     assert!(matches!(refused, Err(DeviceError::TargetSize { .. })));
-    assert_eq!(device.read_worths(&sums).unwrap(), [Worth::default(); 5]);
+    assert_eq!(device.read_contributions(&sums).unwrap(), [Contribution::default(); 5]);
 }
 
 #[cfg(kernels)]
 #[test]
 #[ignore = "needs a CUDA device"]
-fn bands_give_the_worths_of_the_view_at_once() {
+fn bands_give_the_contributions_of_the_view_at_once() {
     let device = &mut cuda::open();
     for (seed, size) in (1..).zip([[203, 147], [37, 29], [64, 131], [16, 16]]) {
         let view = resized(&straight(), size);
@@ -310,7 +310,8 @@ fn weights_by_images(gaussians: &Gaussians) -> Vec<f64> {
         .map(|row| {
             let model = device.upload(&shade(row)).unwrap();
             let sum = |view: &View| {
-                let frame = device.render(&model, view, &WEIGHTS_SETTINGS, Look::IMAGE).unwrap();
+                let frame =
+                    device.render(&model, view, &WEIGHTS_SETTINGS, RenderRequest::IMAGE).unwrap();
                 let image = device.image(&frame).unwrap();
                 image.rgb.chunks(3).map(|pixel| f64::from(pixel[0])).sum::<f64>()
             };
@@ -371,7 +372,7 @@ fn a_prune_keeps_the_heaviest_of_three_views<B: TrainDevice>(device: &mut B) {
 }
 
 fn of_equal_weights_the_first_rows_stay<B: TrainDevice>(device: &mut B) {
-    // Nobody sees those behind the cameras, and the one before them is worth more.
+    // Nobody sees those behind the cameras, and the one before them contributes more.
     let hidden = |x: f32| gaussian([x, 0.0, -5.0], 0.1, 0.9, [0.5; 3]);
     let seen = gaussian([0.0, 0.0, 3.0], 0.3, 0.9, [0.5; 3]);
     let all = together(&[hidden(0.0), hidden(1.0), hidden(2.0), seen, hidden(3.0)]);

@@ -1,19 +1,19 @@
-// worth: contribution of each Gaussian to the similarity of a view and its photograph, and each Gaussian's blend
+// contribution: of each Gaussian to the similarity of a view and its photograph, and each Gaussian's blend
 // weight, summed over the pixels of the views.
 //
-// worth_pixels: one block per tile, of the view or of a band of its rows, one thread per pixel. As in `blend`, each
-// warp visits the instances that reach its own part of 8x4 pixels. The first pass draws the pixels without the absent
-// Gaussians. In the second pass the light behind each splat is known, and thus the pixel without the splat, or with an
-// absent one. The results of the lanes are summed per splat, and the warps add them in any order. Absent Gaussians are
-// evaluated at their depth but do not change the pixel.
+// contribution_pixels: one block per tile, of the view or of a band of its rows, one thread per pixel. As in `blend`,
+// each warp visits the instances that reach its own warp tile of 8x4 pixels. The first pass draws the pixels without
+// the absent Gaussians. In the second pass the light behind each splat is known, and thus the pixel without the splat,
+// or with an absent one. The results of the lanes are summed per splat, and the warps add them in any order. Absent
+// Gaussians are evaluated at their depth but do not change the pixel.
 //
-// add_worths: one thread per splat.
+// add_contributions: one thread per splat.
 //
 // whiten, add_weights: one thread per splat, or per Gaussian. The blend weight is the gradient of the Gaussian's colour
 // if the gradient of every pixel is 1.
 //
 // Shapes: splats [visible, record], splat_from_instance [instances], ranges [tiles], absent [n], target
-// [h, w, 3] in 8 bits, mask [h, w], image [h, w, 3], worths [visible, 4], sums [n, 4],
+// [h, w, 3] in 8 bits, mask [h, w], image [h, w, 3], contributions [visible, 4], sums [n, 4],
 // gradients [visible, record], weights [n].
 
 #include "blend.cuh"
@@ -21,7 +21,7 @@
 #include "linalg.cuh"
 #include "surfel_footprint.cuh"
 
-static_assert(WORTH_BLOCK == PARTS * WARP, "one thread per pixel of a tile");
+static_assert(CONTRIBUTION_BLOCK == WARP_TILES * WARP, "one thread per pixel of a tile");
 
 // Flag in a row's number: its Gaussian is absent. There are fewer splats than that.
 constexpr uint32_t LEFT_OUT = 1u << 31;
@@ -31,10 +31,10 @@ __device__ inline uint32_t number_of(const Row& row) {
     return __float_as_uint(row.number());
 }
 
-// Calls `visit` with each instance that reaches the warp's part, while any of its pixels is open. All lanes must take
+// Calls `visit` with each instance that reaches the warp tile, while any of its pixels is open. All lanes must take
 // part.
 template <class Footprint, class Visit>
-__device__ inline void for_each_reaching(const WorthArgs& a, TileRange range, const Part& part,
+__device__ inline void for_each_reaching(const ContributionArgs& a, TileRange range, const WarpTile& warp_tile,
                                          typename Footprint::template Rows<WARP>& own,
                                          const float& transmittance,
                                          Visit visit) {
@@ -47,7 +47,7 @@ __device__ inline void for_each_reaching(const WorthArgs& a, TileRange range, co
         const uint32_t splat_index = splat_from_instance[min(instance, range.end - 1)];
         const float4* const record = splats + uint64_t{splat_index} * Footprint::QUADS;
         const Footprint footprint = Footprint::load(record);
-        const bool hit = reaches_part(part, footprint) && instance < range.end;
+        const bool hit = reaches_warp_tile(warp_tile, footprint) && instance < range.end;
         const uint32_t hits = __ballot_sync(FULL_WARP, hit);
         if (hit) {
             const uint32_t mark = absent[__float_as_uint(record[COLOR_QUAD].w)] ? LEFT_OUT : 0;
@@ -97,7 +97,7 @@ struct Share {
 };
 
 // Sums the lanes' results for a splat and adds them to the global ones.
-__device__ inline void add_share(float* worths, const Share& share) {
+__device__ inline void add_share(float* contributions, const Share& share) {
     const float weight = warp_sum(share.weight);
     if (weight == 0.0f) return;
     // The weight is not negative, so its bits are ordered like the weights.
@@ -105,35 +105,35 @@ __device__ inline void add_share(float* worths, const Share& share) {
     const float error_change = warp_sum(share.change.error_change);
     const float squared_change = warp_sum(share.change.squared_change);
     if (threadIdx.x % WARP != 0) return;
-    atomicAdd(worths, weight);
-    atomicMax(reinterpret_cast<int*>(worths + 1), most);
-    atomicAdd(worths + 2, error_change);
-    atomicAdd(worths + 3, squared_change);
+    atomicAdd(contributions, weight);
+    atomicMax(reinterpret_cast<int*>(contributions + 1), most);
+    atomicAdd(contributions + 2, error_change);
+    atomicAdd(contributions + 3, squared_change);
 }
 
 template <class Footprint>
-__device__ inline void worth_of_pixels(const WorthArgs& a) {
+__device__ inline void contribution_of_pixels(const ContributionArgs& a) {
     using Row = typename Footprint::Row;
-    __shared__ typename Footprint::template Rows<WARP> rows[PARTS];
+    __shared__ typename Footprint::template Rows<WARP> rows[WARP_TILES];
     const uint32_t warp = threadIdx.x / WARP;
     const uint32_t tile = a.first_tile + blockIdx.x;
     const TileRange range = a.ranges[tile];
-    const Part part = part_of(a.size, a.tiles_wide, tile, warp);
-    const uint64_t pixel = uint64_t{part.pixel.y} * a.size[0] + part.pixel.x;
+    const WarpTile warp_tile = warp_tile_of(a.size, a.tiles_wide, tile, warp);
+    const uint64_t pixel = uint64_t{warp_tile.pixel.y} * a.size[0] + warp_tile.pixel.x;
     const float3 background = {a.background[0], a.background[1], a.background[2]};
 
-    float transmittance = part.inside ? 1.0f : -1.0f;
+    float transmittance = warp_tile.inside ? 1.0f : -1.0f;
     float3 drawn = {0.0f, 0.0f, 0.0f};
-    for_each_reaching<Footprint>(a, range, part, rows[warp], transmittance, [&](const Row& row) {
+    for_each_reaching<Footprint>(a, range, warp_tile, rows[warp], transmittance, [&](const Row& row) {
         if (number_of(row) & LEFT_OUT) return;
         const float before = transmittance;
-        const float alpha = composite(pixel_alpha(row, part.centre_px), transmittance);
+        const float alpha = composite(pixel_alpha(row, warp_tile.centre_px), transmittance);
         drawn = add(drawn, scale(row.color(), alpha * before));
     });
     drawn = add(drawn, scale(background, fabsf(transmittance)));
     float3 truth = {0.0f, 0.0f, 0.0f};
     bool counts = false;
-    if (part.inside) {
+    if (warp_tile.inside) {
         float* const image = a.image + pixel * 3;
         image[0] = drawn.x;
         image[1] = drawn.y;
@@ -145,12 +145,12 @@ __device__ inline void worth_of_pixels(const WorthArgs& a) {
 
     transmittance = counts ? 1.0f : -1.0f;
     float3 behind = drawn;
-    for_each_reaching<Footprint>(a, range, part, rows[warp], transmittance, [&](const Row& row) {
+    for_each_reaching<Footprint>(a, range, warp_tile, rows[warp], transmittance, [&](const Row& row) {
         const uint32_t number = number_of(row);
         const bool is_absent = number & LEFT_OUT;
         const float before = transmittance;
         float after = before;
-        const float alpha = composite(pixel_alpha(row, part.centre_px), after);
+        const float alpha = composite(pixel_alpha(row, warp_tile.centre_px), after);
         if (!is_absent) transmittance = after;
         Share share = {0.0f, {0.0f, 0.0f}};
         if (alpha > 0.0f) {
@@ -165,31 +165,31 @@ __device__ inline void worth_of_pixels(const WorthArgs& a) {
             }
             share.change = pixel_change(drawn, changed, truth);
         }
-        add_share(a.worths + uint64_t{number & ~LEFT_OUT} * WORTH_WIDTH, share);
+        add_share(a.contributions + uint64_t{number & ~LEFT_OUT} * CONTRIBUTION_WIDTH, share);
     });
 }
 
-extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
-    worth_pixels(const __grid_constant__ WorthArgs a) {
-    worth_of_pixels<EllipseFootprint>(a);
+extern "C" __global__ void __launch_bounds__(CONTRIBUTION_BLOCK)
+    contribution_pixels(const __grid_constant__ ContributionArgs a) {
+    contribution_of_pixels<EllipseFootprint>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
-    worth_pixels_surfels(const __grid_constant__ WorthArgs a) {
-    worth_of_pixels<SurfelFootprint>(a);
+extern "C" __global__ void __launch_bounds__(CONTRIBUTION_BLOCK)
+    contribution_pixels_surfels(const __grid_constant__ ContributionArgs a) {
+    contribution_of_pixels<SurfelFootprint>(a);
 }
 
-extern "C" __global__ void __launch_bounds__(WORTH_BLOCK)
-    add_worths(const __grid_constant__ AddWorthsArgs a) {
+extern "C" __global__ void __launch_bounds__(CONTRIBUTION_BLOCK)
+    add_contributions(const __grid_constant__ AddContributionsArgs a) {
     const float* __restrict__ splats = a.splats;
-    const float* __restrict__ worths = a.worths;
+    const float* __restrict__ contributions = a.contributions;
     const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.visible) return;
     const uint64_t record = uint64_t{i} * a.record_width;
     const uint32_t gaussian = __float_as_uint(splats[record + RECORD_GAUSSIAN]);
     // A Gaussian has at most one splat per view, so this thread has exclusive access.
-    float* const sums = a.sums + uint64_t{gaussian} * WORTH_WIDTH;
-    const float* const own = worths + uint64_t{i} * WORTH_WIDTH;
+    float* const sums = a.sums + uint64_t{gaussian} * CONTRIBUTION_WIDTH;
+    const float* const own = contributions + uint64_t{i} * CONTRIBUTION_WIDTH;
     sums[0] += own[0];
     sums[1] = fmaxf(sums[1], own[1]);
     sums[2] += own[2];

@@ -1,7 +1,8 @@
 //! Fallbacks for little GPU memory, in order, and the conditions under which each is restored.
 //!
-//! The module knows no device: a [`Holder`] has the memory, the [`Ladder`] decides which rung is next. A rung is
-//! restored when its cost fits in memory and it was given up for a while, so that no rung flips between two iterations.
+//! The module knows no device: a [`Holder`] has the memory, the [`FallbackPolicy`] decides which fallback is next. A
+//! fallback is restored when its cost fits in memory and it was given up for a while, so that no fallback flips between
+//! two iterations.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use super::Bytes;
 )]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
-pub enum Rung {
+pub enum Fallback {
     /// Return mapped memory that is not in use
     Slack,
     /// Evict photographs, the last first; they are uploaded again for each iteration
@@ -28,13 +29,15 @@ pub enum Rung {
     /// Move colours and their moments to RAM as --offload sh does, for good
     Offload,
     /// Grant fewer births, to the Gaussians with the highest gradients
-    Births,
+    #[serde(rename = "births")]
+    #[value(name = "births")]
+    NewGaussians,
     /// Draw training views at 0.9 of their size, again each time, down to 0.53
     Resolution,
 }
 
-impl Rung {
-    /// Returns the message for giving up or restoring this rung.
+impl Fallback {
+    /// Returns the message for taking or restoring this fallback.
     pub fn words(self, given_up: bool) -> &'static str {
         match (self, given_up) {
             (Self::Slack, _) => "memory that is not in use goes back to the driver",
@@ -50,48 +53,51 @@ impl Rung {
             (Self::Offload, _) => {
                 "colours and their moments are kept in the host's memory from now on"
             }
-            (Self::Births, true) => "density control is granted fewer births than it asks for",
-            (Self::Births, false) => "density control is granted all births again",
+            (Self::NewGaussians, true) => {
+                "density control is granted fewer births than it asks for"
+            }
+            (Self::NewGaussians, false) => "density control is granted all births again",
             (Self::Resolution, true) => "training views are drawn smaller",
             (Self::Resolution, false) => "training views are drawn at their full size again",
         }
     }
 }
 
-/// Minimum iterations from giving up a rung to restoring it.
+/// Minimum iterations from taking a fallback to restoring it.
 const MIN_GIVEN_UP: u64 = 500;
 
-/// A rung that was given up or restored.
+/// A fallback that was taken or restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RungChange {
-    /// The rung.
-    pub rung: Rung,
-    /// True if the rung was given up, false if it was restored.
+pub struct FallbackChange {
+    /// The fallback.
+    #[serde(rename = "rung")]
+    pub fallback: Fallback,
+    /// True if the fallback was taken, false if it was restored.
     pub given_up: bool,
     /// Bytes gained, or the largest cost of restoring.
     pub bytes: Bytes,
 }
 
-/// The result of giving up a rung.
+/// The result of taking a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gain {
-    /// The rung had nothing to give.
+    /// The fallback frees nothing.
     Nothing,
     /// Bytes that are free now; 0 if the next try will request less.
     Bytes(Bytes),
     /// Bytes that will be free once their owner drops them, after the work has failed and before it is tried again; 0
     /// if they were promised before.
     Promised(Bytes),
-    /// Bytes that are free now by another rung, with which this rung began and stopped.
-    Begun(Rung, Bytes),
+    /// Bytes that are free now by another fallback, with which this fallback began and stopped.
+    Begun(Fallback, Bytes),
 }
 
 impl Gain {
-    /// Returns the rung that was given up and the bytes gained; `None` if nothing was given up.
-    pub fn of(self, rung: Rung) -> Option<(Rung, Bytes)> {
+    /// Returns the fallback that was taken and the bytes gained; `None` if nothing was given up.
+    pub fn of(self, fallback: Fallback) -> Option<(Fallback, Bytes)> {
         match self {
             Self::Nothing => None,
-            Self::Bytes(bytes) | Self::Promised(bytes) => Some((rung, bytes)),
+            Self::Bytes(bytes) | Self::Promised(bytes) => Some((fallback, bytes)),
             Self::Begun(begun, bytes) => Some((begun, bytes)),
         }
     }
@@ -104,43 +110,44 @@ pub trait Holder {
 
     /// Returns the missing bytes if the error says that memory is short.
     fn missing(&self, error: &Self::Error) -> Option<Bytes>;
-    /// Gives up the memory of a rung, at most what `missing` bytes require.
-    fn give_up(&mut self, rung: Rung, missing: Bytes) -> Result<Gain, Self::Error>;
-    /// Returns the cost of restoring a rung; `None` if it cannot be restored or is still needed.
-    fn cost(&self, rung: Rung) -> Option<Bytes>;
+    /// Frees the memory of a fallback, at most what `missing` bytes require.
+    fn give_up(&mut self, fallback: Fallback, missing: Bytes) -> Result<Gain, Self::Error>;
+    /// Returns the cost of restoring a fallback; `None` if it cannot be restored or is still needed.
+    fn cost(&self, fallback: Fallback) -> Option<Bytes>;
     /// Returns the bytes that can be taken without giving up anything.
     fn available_bytes(&self) -> Bytes;
-    /// Restores a rung.
-    fn restore(&mut self, rung: Rung) -> Result<(), Self::Error>;
+    /// Restores a fallback.
+    fn restore(&mut self, fallback: Fallback) -> Result<(), Self::Error>;
 }
 
-/// The order of the rungs, and the rungs that are given up.
+/// The order of the fallbacks, and the fallbacks that are taken.
 #[derive(Clone, Debug)]
-pub struct Ladder {
-    order: Vec<Rung>,
-    /// Rungs that are given up, with the iteration of their last use.
-    given_up: Vec<(Rung, u64)>,
-    changes: Vec<RungChange>,
+pub struct FallbackPolicy {
+    order: Vec<Fallback>,
+    /// Fallbacks that are taken, with the iteration of their last use.
+    given_up: Vec<(Fallback, u64)>,
+    changes: Vec<FallbackChange>,
     now: u64,
     /// True if this program holds more than its budget.
     is_over: bool,
 }
 
-impl Ladder {
-    /// Creates a ladder whose first rung is given up first. A duplicate counts once; a missing rung is never given up.
-    pub fn new(order: &[Rung]) -> Self {
-        let mut steps: Vec<Rung> = Vec::with_capacity(order.len());
-        for &rung in order {
-            if !steps.contains(&rung) {
-                steps.push(rung);
+impl FallbackPolicy {
+    /// Creates a policy whose first fallback is taken first. A duplicate counts once; a missing fallback is never
+    /// taken.
+    pub fn new(order: &[Fallback]) -> Self {
+        let mut steps: Vec<Fallback> = Vec::with_capacity(order.len());
+        for &fallback in order {
+            if !steps.contains(&fallback) {
+                steps.push(fallback);
             }
         }
         Self { order: steps, given_up: Vec::new(), changes: Vec::new(), now: 0, is_over: false }
     }
 
-    /// Runs work that needs memory. If memory is short, gives up one rung after the other and tries again after each:
-    /// slack once, other rungs as long as they free bytes. Returns the last error if all rungs are not enough.
-    pub fn climb<H: Holder, R>(
+    /// Runs work that needs memory. If memory is short, takes one fallback after the other and tries again after each:
+    /// slack once, other fallbacks as long as they free bytes. Returns the last error if all fallbacks are not enough.
+    pub fn run<H: Holder, R>(
         &mut self,
         holder: &mut H,
         mut work: impl FnMut(&mut H) -> Result<R, H::Error>,
@@ -153,17 +160,18 @@ impl Ladder {
             };
             let Some(missing) = holder.missing(&error) else { return Err(error) };
             loop {
-                let Some(&rung) = self.order.get(step) else { return Err(error) };
-                match holder.give_up(rung, missing)? {
+                let Some(&fallback) = self.order.get(step) else { return Err(error) };
+                match holder.give_up(fallback, missing)? {
                     Gain::Bytes(bytes) => {
-                        self.record(rung, bytes);
-                        // A rung that frees no bytes lowers the next request, once. Every failed try makes new slack.
-                        step += usize::from(bytes == Bytes(0) || rung == Rung::Slack);
+                        self.record(fallback, bytes);
+                        // A fallback that frees no bytes lowers the next request, once. Every failed try makes new
+                        // slack.
+                        step += usize::from(bytes == Bytes(0) || fallback == Fallback::Slack);
                         break;
                     }
                     Gain::Promised(bytes) => {
-                        self.record(rung, bytes);
-                        // No dearer rung is given up before these bytes are free.
+                        self.record(fallback, bytes);
+                        // No dearer fallback is taken before these bytes are free.
                         return Err(error);
                     }
                     Gain::Begun(begun, bytes) => {
@@ -177,69 +185,77 @@ impl Ladder {
         }
     }
 
-    /// Restores the rungs that fit in memory and were given up for a while, the dearest first. A rung waits for
+    /// Restores the fallbacks that fit in memory and were given up for a while, the dearest first. A fallback waits for
     /// dearer ones.
-    pub fn restore_rungs<H: Holder>(&mut self, holder: &mut H) -> Result<(), H::Error> {
-        for &rung in self.order.iter().rev() {
-            let Some(at) = self.given_up.iter().position(|&(given, _)| given == rung) else {
+    pub fn restore_fallbacks<H: Holder>(&mut self, holder: &mut H) -> Result<(), H::Error> {
+        for &fallback in self.order.iter().rev() {
+            let Some(at) = self.given_up.iter().position(|&(given, _)| given == fallback) else {
                 continue;
             };
             let is_settled = self.now >= self.given_up[at].1 + MIN_GIVEN_UP;
-            let cost =
-                holder.cost(rung).filter(|&cost| is_settled && cost <= holder.available_bytes());
+            let cost = holder
+                .cost(fallback)
+                .filter(|&cost| is_settled && cost <= holder.available_bytes());
             let Some(bytes) = cost else {
-                // Rungs that are never restored do not block others, nor do births after density control has ended.
-                if matches!(rung, Rung::Compact | Rung::Offload)
-                    || (rung == Rung::Births && is_settled)
+                // Fallbacks that are never restored do not block others, nor do new Gaussians after density control has
+                // ended.
+                if matches!(fallback, Fallback::Compact | Fallback::Offload)
+                    || (fallback == Fallback::NewGaussians && is_settled)
                 {
                     continue;
                 }
                 return Ok(());
             };
-            holder.restore(rung)?;
+            holder.restore(fallback)?;
             self.given_up.remove(at);
-            self.changes.push(RungChange { rung, given_up: false, bytes });
+            self.changes.push(FallbackChange { fallback, given_up: false, bytes });
         }
         Ok(())
     }
 
-    /// Records the result of a request for births; `bytes` is the size of the births that were not granted. Births
-    /// count as restored only after a while of full grants.
+    /// Records the result of a request for new Gaussians; `bytes` is the size of the new Gaussians that were not
+    /// granted. New Gaussians count as restored only after a while of full grants.
     pub fn record_grant(&mut self, wish: usize, granted: usize, bytes: Bytes) {
         if granted < wish {
-            self.record(Rung::Births, bytes);
+            self.record(Fallback::NewGaussians, bytes);
             return;
         }
-        let held =
-            |&(rung, since): &(Rung, u64)| rung == Rung::Births && self.now >= since + MIN_GIVEN_UP;
+        let held = |&(fallback, since): &(Fallback, u64)| {
+            fallback == Fallback::NewGaussians && self.now >= since + MIN_GIVEN_UP
+        };
         if wish > 0
             && let Some(at) = self.given_up.iter().position(held)
         {
             self.given_up.remove(at);
-            self.changes.push(RungChange { rung: Rung::Births, given_up: false, bytes: Bytes(0) });
+            self.changes.push(FallbackChange {
+                fallback: Fallback::NewGaussians,
+                given_up: false,
+                bytes: Bytes(0),
+            });
         }
     }
 
-    /// Returns true if a rung may be given up, and before another.
-    pub fn comes_before(&self, rung: Rung, other: Rung) -> bool {
-        let place = |wanted| self.order.iter().position(|&rung| rung == wanted);
-        place(rung).is_some_and(|at| place(other).is_none_or(|later| at < later))
+    /// Returns true if a fallback may be taken, and before another.
+    pub fn comes_before(&self, fallback: Fallback, other: Fallback) -> bool {
+        let place = |wanted| self.order.iter().position(|&fallback| fallback == wanted);
+        place(fallback).is_some_and(|at| place(other).is_none_or(|later| at < later))
     }
 
-    /// Returns the given rungs that may be given up, in the ladder's order.
-    pub fn in_order(&self, rungs: &[Rung]) -> Vec<Rung> {
-        self.order.iter().copied().filter(|rung| rungs.contains(rung)).collect()
+    /// Returns the given fallbacks that may be taken, in the policy's order.
+    pub fn in_order(&self, fallbacks: &[Fallback]) -> Vec<Fallback> {
+        self.order.iter().copied().filter(|fallback| fallbacks.contains(fallback)).collect()
     }
 
-    /// Records a rung that was given up from the start of the run.
-    pub fn record_once(&mut self, rung: Rung) {
-        if self.allows(rung) && !self.is_given_up(rung) {
-            self.record(rung, Bytes(0));
+    /// Records a fallback that was taken from the start of the run.
+    pub fn record_once(&mut self, fallback: Fallback) {
+        if self.allows(fallback) && !self.is_given_up(fallback) {
+            self.record(fallback, Bytes(0));
         }
     }
 
-    /// Warns that this program holds `excess` bytes too many and no rung is left. Warns once until the excess is gone.
-    pub fn warn_of_excess(&mut self, excess: Bytes) {
+    /// Warns that this program holds `excess` bytes too many and no fallback is left. Warns once until the excess is
+    /// gone.
+    pub fn warn_about_excess(&mut self, excess: Bytes) {
         let is_over = excess > Bytes(0);
         if is_over && !self.is_over {
             tracing::warn!(
@@ -252,14 +268,14 @@ impl Ladder {
         self.is_over = is_over;
     }
 
-    /// Returns true if a rung may be given up at all.
-    pub fn allows(&self, rung: Rung) -> bool {
-        self.order.contains(&rung)
+    /// Returns true if a fallback may be taken at all.
+    pub fn allows(&self, fallback: Fallback) -> bool {
+        self.order.contains(&fallback)
     }
 
-    /// Returns true if a rung is given up at present.
-    pub fn is_given_up(&self, rung: Rung) -> bool {
-        self.given_up.iter().any(|&(given, _)| given == rung)
+    /// Returns true if a fallback is taken at present.
+    pub fn is_given_up(&self, fallback: Fallback) -> bool {
+        self.given_up.iter().any(|&(given, _)| given == fallback)
     }
 
     /// Sets the time, in iterations.
@@ -267,26 +283,27 @@ impl Ladder {
         self.now = iteration;
     }
 
-    /// Returns the changes since the last call, each rung once.
-    pub fn take_changes(&mut self) -> Vec<RungChange> {
+    /// Returns the changes since the last call, each fallback once.
+    pub fn take_changes(&mut self) -> Vec<FallbackChange> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Records that a rung was given up. Slack is not recorded, since it costs nothing.
-    pub fn record(&mut self, rung: Rung, bytes: Bytes) {
+    /// Records that a fallback was taken. Slack is not recorded, since it costs nothing.
+    pub fn record(&mut self, fallback: Fallback, bytes: Bytes) {
         let now = self.now;
-        match self.given_up.iter_mut().find(|(given, _)| *given == rung) {
+        match self.given_up.iter_mut().find(|(given, _)| *given == fallback) {
             Some((_, last)) => {
                 *last = now;
-                let reported = self.changes.iter_mut().rev().find(|change| change.rung == rung);
+                let reported =
+                    self.changes.iter_mut().rev().find(|change| change.fallback == fallback);
                 if let Some(change) = reported.filter(|change| change.given_up) {
                     change.bytes += bytes;
                 }
             }
-            None if rung == Rung::Slack => {}
+            None if fallback == Fallback::Slack => {}
             None => {
-                self.given_up.push((rung, now));
-                self.changes.push(RungChange { rung, given_up: true, bytes });
+                self.given_up.push((fallback, now));
+                self.changes.push(FallbackChange { fallback, given_up: true, bytes });
             }
         }
     }
@@ -298,7 +315,7 @@ impl Ladder {
 const FACTOR: f64 = 0.9;
 
 /// Scale of training views and their photographs: 0.9 to the power of the number of steps that ran out of memory
-/// ([`Rung::Resolution`]).
+/// ([`Fallback::Resolution`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrainingScale {
     times: u32,
@@ -367,22 +384,22 @@ mod tests {
     #[derive(Debug)]
     struct TooLittle;
 
-    /// True if `give_up` frees bytes by another rung than the requested one.
-    struct OtherRung(bool);
+    /// True if `give_up` frees bytes by another fallback than the requested one.
+    struct OtherFallback(bool);
 
-    impl Holder for OtherRung {
+    impl Holder for OtherFallback {
         type Error = TooLittle;
 
         fn missing(&self, _error: &TooLittle) -> Option<Bytes> {
             Some(Bytes(1))
         }
 
-        fn give_up(&mut self, _rung: Rung, _missing: Bytes) -> Result<Gain, TooLittle> {
+        fn give_up(&mut self, _fallback: Fallback, _missing: Bytes) -> Result<Gain, TooLittle> {
             let has_begun = std::mem::replace(&mut self.0, true);
-            Ok(if has_begun { Gain::Nothing } else { Gain::Begun(Rung::Compact, Bytes(5)) })
+            Ok(if has_begun { Gain::Nothing } else { Gain::Begun(Fallback::Compact, Bytes(5)) })
         }
 
-        fn cost(&self, _rung: Rung) -> Option<Bytes> {
+        fn cost(&self, _fallback: Fallback) -> Option<Bytes> {
             None
         }
 
@@ -390,28 +407,29 @@ mod tests {
             Bytes(0)
         }
 
-        fn restore(&mut self, _rung: Rung) -> Result<(), TooLittle> {
+        fn restore(&mut self, _fallback: Fallback) -> Result<(), TooLittle> {
             Ok(())
         }
     }
 
     #[test]
-    fn a_rung_that_frees_the_memory_of_another_is_reported_as_the_other() {
-        let mut ladder = Ladder::new(&[Rung::Offload]);
-        let work = |holder: &mut OtherRung| if holder.0 { Ok(()) } else { Err(TooLittle) };
-        ladder.climb(&mut OtherRung(false), work).unwrap();
-        let change = RungChange { rung: Rung::Compact, given_up: true, bytes: Bytes(5) };
-        assert_eq!(ladder.take_changes(), [change]);
+    fn a_fallback_that_frees_the_memory_of_another_is_reported_as_the_other() {
+        let mut policy = FallbackPolicy::new(&[Fallback::Offload]);
+        let work = |holder: &mut OtherFallback| if holder.0 { Ok(()) } else { Err(TooLittle) };
+        policy.run(&mut OtherFallback(false), work).unwrap();
+        let change =
+            FallbackChange { fallback: Fallback::Compact, given_up: true, bytes: Bytes(5) };
+        assert_eq!(policy.take_changes(), [change]);
     }
 
-    const ALL: [Rung; 7] = [
-        Rung::Slack,
-        Rung::Photographs,
-        Rung::Bands,
-        Rung::Neighbours,
-        Rung::Compact,
-        Rung::Offload,
-        Rung::Births,
+    const ALL: [Fallback; 7] = [
+        Fallback::Slack,
+        Fallback::Photographs,
+        Fallback::Bands,
+        Fallback::Neighbours,
+        Fallback::Compact,
+        Fallback::Offload,
+        Fallback::NewGaussians,
     ];
 
     /// A GPU with a model, photographs and the scratch of an iteration.
@@ -480,19 +498,19 @@ mod tests {
             Some(Bytes(error.0))
         }
 
-        fn give_up(&mut self, rung: Rung, missing: Bytes) -> Result<Gain, Short> {
-            let gained = match rung {
-                Rung::Slack => std::mem::take(&mut self.slack),
-                Rung::Photographs => {
+        fn give_up(&mut self, fallback: Fallback, missing: Bytes) -> Result<Gain, Short> {
+            let gained = match fallback {
+                Fallback::Slack => std::mem::take(&mut self.slack),
+                Fallback::Photographs => {
                     let gone = missing.0.min(self.photographs);
                     self.photographs -= gone;
                     gone
                 }
-                Rung::Bands => {
+                Fallback::Bands => {
                     let is_new = !std::mem::replace(&mut self.banded, true);
                     return Ok(if is_new { Gain::Bytes(Bytes(0)) } else { Gain::Nothing });
                 }
-                Rung::Neighbours => {
+                Fallback::Neighbours => {
                     let [held, most] = self.neighbours;
                     if held > most {
                         return Ok(Gain::Promised(Bytes(0)));
@@ -503,32 +521,35 @@ mod tests {
                     self.neighbours[1] = fewer;
                     return Ok(Gain::Promised(Bytes(NEIGHBOUR * (held - fewer))));
                 }
-                Rung::Compact if self.compact => 0,
-                Rung::Compact => {
+                Fallback::Compact if self.compact => 0,
+                Fallback::Compact => {
                     self.compact = true;
                     let gained = self.model / 2;
                     self.model -= gained;
                     gained
                 }
                 // The colours are half of a compact model.
-                Rung::Offload => {
+                Fallback::Offload => {
                     let gained = if self.host < self.model / 2 { 0 } else { self.model / 2 };
                     (self.host, self.model) = (0, self.model - gained);
                     gained
                 }
-                Rung::Births | Rung::Resolution => 0,
+                Fallback::NewGaussians | Fallback::Resolution => 0,
             };
             Ok(if gained > 0 { Gain::Bytes(Bytes(gained)) } else { Gain::Nothing })
         }
 
-        fn cost(&self, rung: Rung) -> Option<Bytes> {
-            match rung {
-                Rung::Photographs => Some(Bytes(2 * (self.all_photographs - self.photographs))),
-                Rung::Bands => Some(Bytes(4 * self.most_lists.unwrap_or(0))),
-                Rung::Neighbours => Some(Bytes(2 * NEIGHBOUR * (16 - self.neighbours[0]))),
-                Rung::Slack => Some(Bytes(0)),
-                // Births are restored by grants.
-                Rung::Compact | Rung::Offload | Rung::Births | Rung::Resolution => None,
+        fn cost(&self, fallback: Fallback) -> Option<Bytes> {
+            match fallback {
+                Fallback::Photographs => Some(Bytes(2 * (self.all_photographs - self.photographs))),
+                Fallback::Bands => Some(Bytes(4 * self.most_lists.unwrap_or(0))),
+                Fallback::Neighbours => Some(Bytes(2 * NEIGHBOUR * (16 - self.neighbours[0]))),
+                Fallback::Slack => Some(Bytes(0)),
+                // New Gaussians are restored by grants.
+                Fallback::Compact
+                | Fallback::Offload
+                | Fallback::NewGaussians
+                | Fallback::Resolution => None,
             }
         }
 
@@ -536,11 +557,11 @@ mod tests {
             Bytes(self.free())
         }
 
-        fn restore(&mut self, rung: Rung) -> Result<(), Short> {
-            match rung {
-                Rung::Photographs => self.photographs = self.all_photographs,
-                Rung::Bands => self.banded = false,
-                Rung::Neighbours => self.neighbours[1] = 16,
+        fn restore(&mut self, fallback: Fallback) -> Result<(), Short> {
+            match fallback {
+                Fallback::Photographs => self.photographs = self.all_photographs,
+                Fallback::Bands => self.banded = false,
+                Fallback::Neighbours => self.neighbours[1] = 16,
                 _ => {}
             }
             Ok(())
@@ -562,187 +583,192 @@ mod tests {
         }
     }
 
-    fn rung_changes(ladder: &mut Ladder) -> Vec<(Rung, bool)> {
-        ladder.take_changes().iter().map(|change| (change.rung, change.given_up)).collect()
+    fn fallback_changes(policy: &mut FallbackPolicy) -> Vec<(Fallback, bool)> {
+        policy.take_changes().iter().map(|change| (change.fallback, change.given_up)).collect()
     }
 
     #[test]
     fn nothing_is_given_up_while_memory_suffices() {
-        let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
-        ladder.climb(&mut card, |card| card.iterate(100, 400)).unwrap();
-        assert_eq!(rung_changes(&mut ladder), []);
+        let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(1000));
+        policy.run(&mut card, |card| card.iterate(100, 400)).unwrap();
+        assert_eq!(fallback_changes(&mut policy), []);
         assert_eq!((card.photographs, card.banded), (200, false));
     }
 
     #[test]
-    fn cheap_rungs_are_given_up_first_and_only_as_needed() {
-        let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
-        ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
+    fn cheap_fallbacks_are_taken_first_and_only_as_needed() {
+        let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(1000));
+        policy.run(&mut card, |card| card.iterate(150, 400)).unwrap();
         assert_eq!(
-            (rung_changes(&mut ladder), card.photographs),
-            (vec![(Rung::Photographs, true)], 150)
+            (fallback_changes(&mut policy), card.photographs),
+            (vec![(Fallback::Photographs, true)], 150)
         );
-        ladder.climb(&mut card, |card| card.iterate(200, 900)).unwrap();
+        policy.run(&mut card, |card| card.iterate(200, 900)).unwrap();
         // The photographs were reported before.
-        assert_eq!(rung_changes(&mut ladder), [(Rung::Bands, true)]);
+        assert_eq!(fallback_changes(&mut policy), [(Fallback::Bands, true)]);
         assert_eq!((card.photographs, card.compact), (0, false));
-        ladder.climb(&mut card, |card| card.iterate(750, 900)).unwrap();
-        assert_eq!(rung_changes(&mut ladder), [(Rung::Compact, true)]);
-        assert_eq!(ladder.climb(&mut card, |card| card.iterate(900, 900)), Err(Short(106)));
+        policy.run(&mut card, |card| card.iterate(750, 900)).unwrap();
+        assert_eq!(fallback_changes(&mut policy), [(Fallback::Compact, true)]);
+        assert_eq!(policy.run(&mut card, |card| card.iterate(900, 900)), Err(Short(106)));
     }
 
     #[test]
     fn colours_move_to_the_host_after_compaction_and_stay_there() {
-        let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
+        let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(1000));
         card.host = 75;
-        ladder.climb(&mut card, |card| card.iterate(900, 16)).unwrap();
-        let told = rung_changes(&mut ladder);
-        assert_eq!(told[told.len() - 2..], [(Rung::Compact, true), (Rung::Offload, true)]);
+        policy.run(&mut card, |card| card.iterate(900, 16)).unwrap();
+        let changes = fallback_changes(&mut policy);
+        assert_eq!(
+            changes[changes.len() - 2..],
+            [(Fallback::Compact, true), (Fallback::Offload, true)]
+        );
         assert_eq!((card.model, card.compact), (75, true));
         (card.slack, card.budget) = (0, 9000);
-        ladder.set_time(MIN_GIVEN_UP);
-        ladder.restore_rungs(&mut card).unwrap();
-        let told = rung_changes(&mut ladder);
-        assert!(told.contains(&(Rung::Photographs, false)), "{told:?}");
-        assert!(ladder.is_given_up(Rung::Offload) && ladder.is_given_up(Rung::Compact));
+        policy.set_time(MIN_GIVEN_UP);
+        policy.restore_fallbacks(&mut card).unwrap();
+        let changes = fallback_changes(&mut policy);
+        assert!(changes.contains(&(Fallback::Photographs, false)), "{changes:?}");
+        assert!(policy.is_given_up(Fallback::Offload) && policy.is_given_up(Fallback::Compact));
         // A host without enough memory has nothing to give.
         let mut full = Card { host: 74, ..self::card(1000) };
-        assert!(Ladder::new(&ALL).climb(&mut full, |card| card.iterate(900, 16)).is_err());
+        assert!(FallbackPolicy::new(&ALL).run(&mut full, |card| card.iterate(900, 16)).is_err());
         assert_eq!((full.model, full.compact), (150, true));
     }
 
     #[test]
-    fn rungs_are_declared_in_order_of_cost() {
-        let mut declared = Rung::value_variants().to_vec();
-        declared.retain(|rung| *rung != Rung::Resolution);
+    fn fallbacks_are_declared_in_order_of_cost() {
+        let mut declared = Fallback::value_variants().to_vec();
+        declared.retain(|fallback| *fallback != Fallback::Resolution);
         assert_eq!(declared, ALL);
     }
 
     #[test]
-    fn the_user_sets_the_order_and_other_rungs_are_kept() {
-        let (mut ladder, mut card) = (Ladder::new(&[Rung::Compact, Rung::Bands]), card(600));
-        ladder.climb(&mut card, |card| card.iterate(100, 100)).unwrap();
-        assert_eq!(rung_changes(&mut ladder), [(Rung::Compact, true)]);
-        assert!(ladder.climb(&mut card, |card| card.iterate(400, 100)).is_err());
+    fn the_user_sets_the_order_and_other_fallbacks_are_kept() {
+        let (mut policy, mut card) =
+            (FallbackPolicy::new(&[Fallback::Compact, Fallback::Bands]), card(600));
+        policy.run(&mut card, |card| card.iterate(100, 100)).unwrap();
+        assert_eq!(fallback_changes(&mut policy), [(Fallback::Compact, true)]);
+        assert!(policy.run(&mut card, |card| card.iterate(400, 100)).is_err());
         assert_eq!(card.photographs, 200);
     }
 
     #[test]
-    fn a_rung_is_restored_after_a_while_if_memory_suffices() {
-        let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
-        ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
+    fn a_fallback_is_restored_after_a_while_if_memory_suffices() {
+        let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(1000));
+        policy.run(&mut card, |card| card.iterate(150, 400)).unwrap();
         card.slack = 0;
         card.budget = 2000;
-        ladder.set_time(MIN_GIVEN_UP - 1);
-        ladder.restore_rungs(&mut card).unwrap();
+        policy.set_time(MIN_GIVEN_UP - 1);
+        policy.restore_fallbacks(&mut card).unwrap();
         assert_eq!(card.photographs, 150);
-        ladder.set_time(MIN_GIVEN_UP);
-        ladder.restore_rungs(&mut card).unwrap();
+        policy.set_time(MIN_GIVEN_UP);
+        policy.restore_fallbacks(&mut card).unwrap();
         assert_eq!(card.photographs, 200);
         assert_eq!(
-            rung_changes(&mut ladder),
-            [(Rung::Photographs, true), (Rung::Photographs, false)]
+            fallback_changes(&mut policy),
+            [(Fallback::Photographs, true), (Fallback::Photographs, false)]
         );
     }
 
     #[test]
-    fn births_hold_the_other_rungs_only_while_they_are_requested() {
-        let (mut ladder, mut card) = (Ladder::new(&ALL), card(1000));
-        ladder.climb(&mut card, |card| card.iterate(150, 400)).unwrap();
-        ladder.set_time(MIN_GIVEN_UP);
-        ladder.record_grant(10, 4, Bytes(6));
+    fn new_gaussians_hold_other_fallbacks_only_while_requested() {
+        let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(1000));
+        policy.run(&mut card, |card| card.iterate(150, 400)).unwrap();
+        policy.set_time(MIN_GIVEN_UP);
+        policy.record_grant(10, 4, Bytes(6));
         (card.slack, card.budget) = (0, 2000);
-        ladder.restore_rungs(&mut card).unwrap();
-        assert_eq!(card.photographs, 150, "births were refused just now");
-        ladder.set_time(2 * MIN_GIVEN_UP);
-        ladder.restore_rungs(&mut card).unwrap();
-        assert_eq!((card.photographs, ladder.is_given_up(Rung::Births)), (200, true));
+        policy.restore_fallbacks(&mut card).unwrap();
+        assert_eq!(card.photographs, 150, "new Gaussians were refused just now");
+        policy.set_time(2 * MIN_GIVEN_UP);
+        policy.restore_fallbacks(&mut card).unwrap();
+        assert_eq!((card.photographs, policy.is_given_up(Fallback::NewGaussians)), (200, true));
     }
 
     #[test]
     fn a_short_grant_is_reported_once_and_a_full_one_restores_it() {
-        let mut ladder = Ladder::new(&ALL);
-        ladder.record_grant(10, 10, Bytes(0));
-        ladder.record_grant(10, 4, Bytes(6));
-        ladder.record_grant(10, 0, Bytes(10));
+        let mut policy = FallbackPolicy::new(&ALL);
+        policy.record_grant(10, 10, Bytes(0));
+        policy.record_grant(10, 4, Bytes(6));
+        policy.record_grant(10, 0, Bytes(10));
         // Not restored while the last short grant is recent, nor by a grant of nothing.
-        ladder.record_grant(3, 3, Bytes(0));
-        ladder.set_time(MIN_GIVEN_UP);
-        ladder.record_grant(0, 0, Bytes(0));
-        assert_eq!(rung_changes(&mut ladder), [(Rung::Births, true)]);
-        ladder.record_grant(3, 3, Bytes(0));
-        assert_eq!(rung_changes(&mut ladder), [(Rung::Births, false)]);
+        policy.record_grant(3, 3, Bytes(0));
+        policy.set_time(MIN_GIVEN_UP);
+        policy.record_grant(0, 0, Bytes(0));
+        assert_eq!(fallback_changes(&mut policy), [(Fallback::NewGaussians, true)]);
+        policy.record_grant(3, 3, Bytes(0));
+        assert_eq!(fallback_changes(&mut policy), [(Fallback::NewGaussians, false)]);
     }
 
     #[test]
-    fn no_dearer_rung_is_given_up_before_promised_bytes_are_free() {
-        let (mut ladder, mut card) = (Ladder::new(&ALL), card(700));
+    fn no_dearer_fallback_is_taken_before_promised_bytes_are_free() {
+        let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(700));
         (card.photographs, card.neighbours[0]) = (0, 16);
-        let mut told_so_far = Vec::new();
+        let mut changes = Vec::new();
         // 100 of 700 are missing, and each neighbour takes 10.
         for neighbours in [12, 10] {
             for again in 0..2 {
-                let refused = ladder.climb(&mut card, |card| card.iterate(300, 40));
+                let refused = policy.run(&mut card, |card| card.iterate(300, 40));
                 assert_eq!((refused.is_err(), card.neighbours[1]), (true, neighbours), "{again}");
                 assert!(!card.compact && card.banded);
             }
             card.shorten();
-            told_so_far.extend(ladder.take_changes());
+            changes.extend(policy.take_changes());
         }
-        // No promise is left, so the next rung follows.
-        ladder.climb(&mut card, |card| card.iterate(300, 40)).unwrap();
+        // No promise is left, so the next fallback follows.
+        policy.run(&mut card, |card| card.iterate(300, 40)).unwrap();
         assert_eq!((card.neighbours, card.compact), ([10, 10], true));
-        let neighbours: Vec<Bytes> = told_so_far
+        let neighbours: Vec<Bytes> = changes
             .iter()
-            .filter(|change| change.rung == Rung::Neighbours)
+            .filter(|change| change.fallback == Fallback::Neighbours)
             .map(|change| change.bytes)
             .collect();
         assert_eq!(neighbours, [Bytes(4 * NEIGHBOUR)]);
-        assert_eq!(rung_changes(&mut ladder), [(Rung::Compact, true)]);
+        assert_eq!(fallback_changes(&mut policy), [(Fallback::Compact, true)]);
     }
 
     #[test]
     fn neighbours_are_restored_if_memory_suffices() {
-        let (mut ladder, mut card) = (Ladder::new(&ALL), card(700));
+        let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(700));
         (card.photographs, card.neighbours[0]) = (0, 16);
-        ladder.climb(&mut card, |card| card.iterate(250, 40)).unwrap_err();
+        policy.run(&mut card, |card| card.iterate(250, 40)).unwrap_err();
         card.shorten();
         card.slack = 0;
         card.budget = 2000;
-        ladder.set_time(MIN_GIVEN_UP);
-        ladder.restore_rungs(&mut card).unwrap();
+        policy.set_time(MIN_GIVEN_UP);
+        policy.restore_fallbacks(&mut card).unwrap();
         assert_eq!(card.neighbours, [12, 16]);
-        let back = (Rung::Neighbours, false);
-        assert!(rung_changes(&mut ladder).contains(&back));
+        let back = (Fallback::Neighbours, false);
+        assert!(fallback_changes(&mut policy).contains(&back));
     }
 
     #[test]
-    fn the_order_decides_which_rung_comes_first() {
-        let ladder = Ladder::new(&[Rung::Compact, Rung::Births, Rung::Bands]);
-        assert!(ladder.comes_before(Rung::Compact, Rung::Births));
-        assert!(!ladder.comes_before(Rung::Bands, Rung::Births));
-        assert!(!ladder.comes_before(Rung::Photographs, Rung::Births));
-        assert!(ladder.comes_before(Rung::Bands, Rung::Photographs));
-        let asked = [Rung::Bands, Rung::Photographs, Rung::Compact];
-        assert_eq!(ladder.in_order(&asked), [Rung::Compact, Rung::Bands]);
+    fn the_order_decides_which_fallback_comes_first() {
+        let policy =
+            FallbackPolicy::new(&[Fallback::Compact, Fallback::NewGaussians, Fallback::Bands]);
+        assert!(policy.comes_before(Fallback::Compact, Fallback::NewGaussians));
+        assert!(!policy.comes_before(Fallback::Bands, Fallback::NewGaussians));
+        assert!(!policy.comes_before(Fallback::Photographs, Fallback::NewGaussians));
+        assert!(policy.comes_before(Fallback::Bands, Fallback::Photographs));
+        let requested = [Fallback::Bands, Fallback::Photographs, Fallback::Compact];
+        assert_eq!(policy.in_order(&requested), [Fallback::Compact, Fallback::Bands]);
     }
 
     proptest! {
-        /// Checks arbitrary demands of this and other programs: the budget holds (the card asserts it), a rung is
-        /// given up only if the cheaper rungs were not enough, and all rungs that can be restored are restored after
-        /// the other programs end.
+        /// Checks arbitrary demands of this and other programs: the budget holds (the card asserts it), a fallback is
+        /// taken only if the cheaper fallbacks were not enough, and all fallbacks that can be restored are restored
+        /// after the other programs end.
         #[test]
-        fn the_budget_holds_and_rungs_are_restored(
+        fn the_budget_holds_and_fallbacks_are_restored(
             demands in prop::collection::vec((50_u64..400, 20_u64..600, 0_u64..900), 1..60),
         ) {
-            let (mut ladder, mut card) = (Ladder::new(&ALL), card(2000));
+            let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(2000));
             for (index, (splats, lists, foreign)) in demands.into_iter().enumerate() {
-                ladder.set_time(index as u64 * 100);
+                policy.set_time(index as u64 * 100);
                 card.budget = 2000 - foreign;
                 card.slack = 0;
                 let before = card.clone();
                 let fits = before.free() >= splats + lists;
-                let done = ladder.climb(&mut card, |card| card.iterate(splats, lists));
+                let done = policy.run(&mut card, |card| card.iterate(splats, lists));
                 prop_assert!(done.is_ok(), "{before:?} {splats} {lists}");
                 if fits {
                     prop_assert_eq!(card.photographs, before.photographs);
@@ -755,35 +781,35 @@ mod tests {
                 if card.compact && !before.compact {
                     prop_assert!(card.banded, "compact before bands");
                 }
-                ladder.restore_rungs(&mut card).unwrap();
+                policy.restore_fallbacks(&mut card).unwrap();
             }
             card.budget = 4000;
             card.slack = 0;
             for settled in 0..3 {
-                ladder.set_time(100_000 + settled * MIN_GIVEN_UP);
-                ladder.climb(&mut card, |card| card.iterate(50, 20)).unwrap();
-                ladder.restore_rungs(&mut card).unwrap();
+                policy.set_time(100_000 + settled * MIN_GIVEN_UP);
+                policy.run(&mut card, |card| card.iterate(50, 20)).unwrap();
+                policy.restore_fallbacks(&mut card).unwrap();
             }
             prop_assert_eq!((card.photographs, card.banded), (200, false));
         }
 
-        /// Checks that each rung changes at most once if demand is constant.
+        /// Checks that each fallback changes at most once if demand is constant.
         #[test]
-        fn no_rung_flaps(splats in 50_u64..400, lists in 20_u64..900, budget in 700_u64..2000) {
-            let (mut ladder, mut card) = (Ladder::new(&ALL), card(budget));
+        fn no_fallback_flaps(splats in 50_u64..400, lists in 20_u64..900, budget in 700_u64..2000) {
+            let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(budget));
             let mut changes = Vec::new();
             for time in 0..100 {
-                ladder.set_time(time * 100);
+                policy.set_time(time * 100);
                 card.slack = 0;
-                if ladder.climb(&mut card, |card| card.iterate(splats, lists)).is_err() {
+                if policy.run(&mut card, |card| card.iterate(splats, lists)).is_err() {
                     break;
                 }
-                ladder.restore_rungs(&mut card).unwrap();
-                changes.extend(rung_changes(&mut ladder));
+                policy.restore_fallbacks(&mut card).unwrap();
+                changes.extend(fallback_changes(&mut policy));
             }
-            for rung in ALL {
-                let of = changes.iter().filter(|(changed, _)| *changed == rung).count();
-                prop_assert!(of <= 1, "{rung:?}: {changes:?}");
+            for fallback in ALL {
+                let of = changes.iter().filter(|(changed, _)| *changed == fallback).count();
+                prop_assert!(of <= 1, "{fallback:?}: {changes:?}");
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::perceptual::{LpipsInput, LpipsWeights};
 
 /// Contribution of a Gaussian over the counting pixels of views.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Worth {
+pub struct Contribution {
     /// Sum of its blend weights.
     pub weight: f32,
     /// Largest of its blend weights.
@@ -27,34 +27,37 @@ pub struct Worth {
 }
 
 /// Devices that compute the contributions of Gaussians.
-pub trait Worths<P: Primitive>: Render<P> {
+pub trait Contributions<P: Primitive>: Render<P> {
     /// Sums over views, and the mask of left-out Gaussians.
-    type WorthSums: Held;
+    type ContributionSums: Held;
 
     /// Creates sums without views. `absent` has an entry for each Gaussian: true if it is left out.
-    fn no_worths(
+    fn no_contributions(
         &mut self,
         _model: &Self::Model,
         _absent: &[bool],
-    ) -> Result<Self::WorthSums, DeviceError> {
+    ) -> Result<Self::ContributionSums, DeviceError> {
         super::error::refused("worths")
     }
 
     /// Adds the contributions of each Gaussian in a view that is drawn without the left-out ones. Returns the
     /// distances to the photograph. After an error the view is not added.
-    fn add_worths(
+    fn add_contributions(
         &mut self,
         _model: &Self::Model,
         _view: &View,
         _settings: &RenderSettings,
         _target: &Self::Target,
-        _sums: &mut Self::WorthSums,
+        _sums: &mut Self::ContributionSums,
     ) -> Result<Measured, DeviceError> {
         super::error::refused("worths")
     }
 
     /// Reads the contribution of each Gaussian. Waits for the device.
-    fn read_worths(&mut self, _sums: &Self::WorthSums) -> Result<Vec<Worth>, DeviceError> {
+    fn read_contributions(
+        &mut self,
+        _sums: &Self::ContributionSums,
+    ) -> Result<Vec<Contribution>, DeviceError> {
         super::error::refused("worths")
     }
 }
@@ -91,7 +94,7 @@ pub trait Lpips<P: Primitive>: Render<P> {
 
 /// Devices that fuse the depths of views. Each view is passed twice, as [`splat_mesh::tsdf`] says.
 ///
-/// Views are drawn with [`super::Look::MEDIAN`] on black. A frame without median depths returns
+/// Views are drawn with [`super::RenderRequest::MEDIAN`] on black. A frame without median depths returns
 /// [`DeviceError::NoMedianDepths`]. A view is not taken if its call fails.
 pub trait Fuse<P: Primitive>: Render<P> {
     /// Bricks that the views so far reach.

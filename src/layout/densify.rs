@@ -8,31 +8,31 @@ use crate::abi::{DIGITS, DensityCounts, SmoothView};
 pub const MOVED_WORDS: u32 = 1 << 23;
 
 slots! {
-    RoundCount {
-        COUNTS: DensityCounts = "density counts", Round, RoundCount::One, 1,
+    DensifyCount {
+        COUNTS: DensityCounts = "density counts", Densify, DensifyCount::One, 1,
             "a round of density control";
-        FLAGS: u32 = "density flags", Round, RoundCount::Rows, 1, "a round of density control";
-        RANKS: u32 = "density ranks", Round, RoundCount::Rows, 1, "a round of density control";
-        ROWS: u32 = "density rows", Round, RoundCount::MovedWords, 1,
+        FLAGS: u32 = "density flags", Densify, DensifyCount::Rows, 1, "a round of density control";
+        RANKS: u32 = "density ranks", Densify, DensifyCount::Rows, 1, "a round of density control";
+        ROWS: u32 = "density rows", Densify, DensifyCount::MovedWords, 1,
             "a round of density control";
-        KEYS: u32 = "density keys", Round, RoundCount::Wanted, 1, "a round of density control";
-        CANDIDATES: u32 = "candidates", Round, RoundCount::Wanted, 1,
+        KEYS: u32 = "density keys", Densify, DensifyCount::Wanted, 1, "a round of density control";
+        CANDIDATES: u32 = "candidates", Densify, DensifyCount::Wanted, 1,
             "a round of density control";
     }
     CallLen {
-        pub DENSITY_COUNTS: DensityCounts = "density counts", Round, CallLen, 1,
+        pub DENSITY_COUNTS: DensityCounts = "density counts", Densify, CallLen, 1,
             "a round of density control";
-        pub DENSITY_DIGITS: u32 = "density digits", Round, CallLen, DIGITS,
+        pub DENSITY_DIGITS: u32 = "density digits", Densify, CallLen, DIGITS,
             "a round of density control";
-        VIEWS: SmoothView = "views to smooth for", Round, CallLen, 1,
+        VIEWS: SmoothView = "views to smooth for", Densify, CallLen, 1,
             "how far each Gaussian is smoothed";
-        FARTHEST: u32 = "farthest depth", Round, CallLen, 1, "how far each Gaussian is smoothed";
+        FARTHEST: u32 = "farthest depth", Densify, CallLen, 1, "how far each Gaussian is smoothed";
     }
     DrawCount {
-        COPIES: u32 = "density copies", Round, DrawCount::Rows, 1, "a round of density control";
-        WEIGHTS: u64 = "density weights", Round, DrawCount::Rows, 1,
+        COPIES: u32 = "density copies", Densify, DrawCount::Rows, 1, "a round of density control";
+        WEIGHTS: u64 = "density weights", Densify, DrawCount::Rows, 1,
             "a round of density control";
-        SOURCES: u32 = "density sources", Round, DrawCount::Copies, 1,
+        SOURCES: u32 = "density sources", Densify, DrawCount::Copies, 1,
             "a round of density control";
     }
     MoveCount {
@@ -49,17 +49,17 @@ slots! {
 
 /// Sizes of a densification step.
 #[derive(Clone, Copy, Debug)]
-pub struct RoundSizes {
+pub struct DensifySizes {
     /// The model before the step.
     pub model: ModelSize,
     /// New Gaussians.
-    pub births: u64,
+    pub new_gaussians: u64,
     /// Candidates for new Gaussians.
     pub wanted: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum RoundCount {
+enum DensifyCount {
     /// Gaussians, new ones included.
     Rows,
     /// Words of the rows that move at once.
@@ -69,13 +69,13 @@ enum RoundCount {
     One,
 }
 
-impl Count for RoundCount {
-    type Sizes = RoundSizes;
+impl Count for DensifyCount {
+    type Sizes = DensifySizes;
 
-    const LIFETIME: Lifetime = Lifetime::Round;
+    const LIFETIME: Lifetime = Lifetime::Densify;
 
-    fn of(self, sizes: &RoundSizes) -> u64 {
-        let rows = sizes.model.gaussians + sizes.births;
+    fn of(self, sizes: &DensifySizes) -> u64 {
+        let rows = sizes.model.gaussians + sizes.new_gaussians;
         match self {
             Self::Rows => rows,
             Self::MovedWords => {
@@ -103,7 +103,7 @@ pub struct SelectionSlots<A: Source> {
 
 impl<A: Source> SelectionSlots<A> {
     /// Reserves the buffers for all rows that may exist after the step.
-    pub fn reserve(source: &A, sizes: &RoundSizes) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &DensifySizes) -> Result<Self, A::Error> {
         Ok(Self {
             counts: source.take(&COUNTS, sizes)?,
             flags: source.take(&FLAGS, sizes)?,
@@ -123,7 +123,7 @@ pub struct Choice<A: Source> {
 
 impl<A: Source> Choice<A> {
     /// Reserves the buffers for all candidates.
-    pub fn reserve(source: &A, sizes: &RoundSizes) -> Result<Self, A::Error> {
+    pub fn reserve(source: &A, sizes: &DensifySizes) -> Result<Self, A::Error> {
         Ok(Self {
             keys: source.take_two(&KEYS, sizes)?,
             rows: source.take_two(&CANDIDATES, sizes)?,
@@ -149,7 +149,7 @@ enum DrawCount {
 impl Count for DrawCount {
     type Sizes = DrawSizes;
 
-    const LIFETIME: Lifetime = Lifetime::Round;
+    const LIFETIME: Lifetime = Lifetime::Densify;
 
     fn of(self, sizes: &DrawSizes) -> u64 {
         match self {
@@ -280,11 +280,11 @@ mod tests {
             storage: Storage::Full,
             optional,
         };
-        let sizes = RoundSizes { model, births: 5000, wanted: 7000 };
+        let sizes = DensifySizes { model, new_gaussians: 5000, wanted: 7000 };
         assert_eq!(FLAGS.bytes(&sizes) + RANKS.bytes(&sizes), 8 * 1_005_000);
         assert_eq!(ROWS.bytes(&sizes), (1 << 25) + 32 * 177 * 4);
         assert_eq!(CANDIDATES.bytes(&sizes), 4 * 7000);
-        let few = RoundSizes { model: model.with(10), births: 0, wanted: 0 };
+        let few = DensifySizes { model: model.with(10), new_gaussians: 0, wanted: 0 };
         assert_eq!(ROWS.bytes(&few), 2 * 32 * 177 * 4);
     }
 

@@ -1,21 +1,23 @@
-//! Stage `worth`: the contributions of Gaussians to a view, and their blend weights.
+//! Stage `contribution`: the contributions of Gaussians to a view, and their blend weights.
 
 use super::bin::Bins;
 use super::project::{DrawnView, Splats};
-use crate::abi::{AddWeightsArgs, AddWorthsArgs, WORTH_WIDTH, WhitenArgs, WorthArgs};
+use crate::abi::{
+    AddContributionsArgs, AddWeightsArgs, CONTRIBUTION_WIDTH, ContributionArgs, WhitenArgs,
+};
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::device::timers::Stage;
 use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Held, Worth};
-use crate::layout::{ABSENT, SEEN_WORTHS, WORTHS};
+use crate::backend::{Contribution, DeviceError, Held};
+use crate::layout::{ABSENT, CONTRIBUTIONS, VIEW_CONTRIBUTIONS};
 use crate::memory::Bytes;
 use crate::model::Primitive;
 
 /// Contributions of Gaussians in the views so far.
-pub struct WorthSums {
+pub struct ContributionSums {
     /// Flags of removed Gaussians, not 0 if removed; `[n]`.
     absent: Block<u8>,
     /// [n, 4]
@@ -23,7 +25,7 @@ pub struct WorthSums {
     count: usize,
 }
 
-impl WorthSums {
+impl ContributionSums {
     pub(crate) fn new(session: &Session, absent: &[bool]) -> Result<Self, DeviceError> {
         let count = absent.len();
         // A buffer has one element at least.
@@ -31,37 +33,38 @@ impl WorthSums {
         let flags: Vec<u8> = absent.iter().map(|&is_absent| u8::from(is_absent)).collect();
         let mut on_device = session.heap.take(&ABSENT, &room)?;
         on_device.upload(&session.stream, 0, &flags)?;
-        let mut sums = session.heap.take(&WORTHS, &room)?;
+        let mut sums = session.heap.take(&CONTRIBUTIONS, &room)?;
         sums.zero(&session.stream)?;
         Ok(Self { absent: on_device, sums, count })
     }
 
-    pub(crate) fn read(&self, session: &Session) -> Result<Vec<Worth>, DeviceError> {
-        let values = 0..self.count * WORTH_WIDTH as usize;
+    pub(crate) fn read(&self, session: &Session) -> Result<Vec<Contribution>, DeviceError> {
+        let values = 0..self.count * CONTRIBUTION_WIDTH as usize;
         let host = self.sums.download_vec(&session.stream, values)?;
         let (rows, _) = host.as_chunks();
-        let read = |row: &[f32; WORTH_WIDTH as usize]| {
+        let read = |row: &[f32; CONTRIBUTION_WIDTH as usize]| {
             let &[weight, weight_max, error_change, squared_change] = row;
-            Worth { weight, weight_max, error_change, squared_change }
+            Contribution { weight, weight_max, error_change, squared_change }
         };
         Ok(rows.iter().map(read).collect())
     }
 }
 
-impl Held for WorthSums {
+impl Held for ContributionSums {
     fn bytes(&self) -> Bytes {
         self.absent.bytes() + self.sums.bytes()
     }
 }
 
 /// Contributions of a view's splats.
-pub(crate) struct SeenWorths(Block<f32>);
+pub(crate) struct ViewContributions(Block<f32>);
 
-impl SeenWorths {
+impl ViewContributions {
     pub(crate) fn new(session: &Session, splats: &Splats) -> Result<Self, DeviceError> {
-        let mut worths = session.heap.take(&SEEN_WORTHS, &(splats.visible.max(1) as u64))?;
-        worths.zero(&session.stream)?;
-        Ok(Self(worths))
+        let mut contributions =
+            session.heap.take(&VIEW_CONTRIBUTIONS, &(splats.visible.max(1) as u64))?;
+        contributions.zero(&session.stream)?;
+        Ok(Self(contributions))
     }
 
     /// Draws the listed tiles without removed Gaussians, and adds the contributions. The photograph has arrived.
@@ -69,13 +72,13 @@ impl SeenWorths {
         &mut self,
         session: &Session,
         listed: ListedSplats<'_>,
-        sums: &WorthSums,
+        sums: &ContributionSums,
         target: &Target,
         image: &mut Block<f32>,
     ) -> Result<(), DeviceError> {
         let ListedSplats { splats, bins, view: DrawnView { camera, settings } } = listed;
         let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
-        let args = WorthArgs {
+        let args = ContributionArgs {
             splats: splats.records.read(),
             splat_from_instance: bins.splat_from_instance.read(),
             ranges: bins.ranges.read(),
@@ -83,7 +86,7 @@ impl SeenWorths {
             target: target.rgb(),
             mask: target.mask(),
             image: image.write(),
-            worths: self.0.write(),
+            contributions: self.0.write(),
             size: camera.size,
             background: settings.background,
             tiles_wide: camera.tiles[0],
@@ -91,7 +94,11 @@ impl SeenWorths {
             reserved: 0,
         };
         let tiles = bins.extent.tiles_listed();
-        session.kernels.blend(splats.kind)?.worth_pixels.blocks(&session.stream, tiles, &args)?;
+        session.kernels.blend(splats.kind)?.contribution_pixels.blocks(
+            &session.stream,
+            tiles,
+            &args,
+        )?;
         session.timers.end(&begun, &session.stream)
     }
 
@@ -100,16 +107,16 @@ impl SeenWorths {
         &self,
         session: &Session,
         splats: &Splats,
-        sums: &mut WorthSums,
+        sums: &mut ContributionSums,
     ) -> Result<(), DeviceError> {
-        let args = AddWorthsArgs {
+        let args = AddContributionsArgs {
             splats: splats.records.read(),
-            worths: self.0.read(),
+            contributions: self.0.read(),
             sums: sums.sums.write(),
             visible: count_u32(splats.visible)?,
             record_width: splats.kind.width(),
         };
-        session.kernels.add_worths.over(&session.stream, splats.visible, &args)
+        session.kernels.add_contributions.over(&session.stream, splats.visible, &args)
     }
 }
 

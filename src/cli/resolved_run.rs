@@ -8,8 +8,8 @@ use clap::ArgMatches;
 use super::cfg_args::ConfigText;
 use super::check::check;
 use super::continued::{
-    Handover, earlier_options, keep_primitive, named_checkpoint, newest_checkpoint, refuse_spent,
-    warn_of_longer, warn_of_other_preset,
+    Handover, check_iterations_left, earlier_options, keep_primitive, named_checkpoint,
+    newest_checkpoint, warn_about_longer, warn_about_other_preset,
 };
 use super::device::resolve_on_device;
 use super::exit::{NothingToTrain, UsageError};
@@ -31,7 +31,7 @@ use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoi
 use crate::train::coarse::CoarseSchedule;
 
 /// Resolved run, before anything is written.
-pub(super) struct Intent {
+pub(super) struct ResolvedRun {
     /// Resolved options with absolute paths.
     pub(super) config: Config,
     /// Preset that applies by default.
@@ -45,7 +45,7 @@ pub(super) struct Intent {
     lock: Option<FolderLock>,
 }
 
-impl Intent {
+impl ResolvedRun {
     /// Resolves the options and reads the checkpoint. Writes only the lock of an existing folder, because a run that
     /// still trains in it may write another checkpoint.
     ///
@@ -97,8 +97,8 @@ impl Intent {
             )])?;
             keep_origin(before, &mut config, matches);
             keep_start(path, &checkpoint.about, &config)?;
-            warn_of_other_preset(before, layers.preset);
-            warn_of_longer(before, &config, layers.preset);
+            warn_about_other_preset(before, layers.preset);
+            warn_about_longer(before, &config, layers.preset);
             if let Some(problem) = fewer_than_done(path, &checkpoint.about, &config) {
                 // A script that is repeated succeeds if its work is done.
                 return Err(match &args.start_checkpoint {
@@ -106,7 +106,7 @@ impl Intent {
                     None => NothingToTrain(problem).into(),
                 });
             }
-            refuse_spent(path, &checkpoint.about, &config)?;
+            check_iterations_left(path, &checkpoint.about, &config)?;
             fit_degree(checkpoint, config.optimize.sh_degree)?;
             report_resume_point(&origin, checkpoint.about.iteration, &config);
         } else {
@@ -123,12 +123,12 @@ impl Intent {
             }
         }
         if found.is_none() {
-            tell_budget(&config);
-            tell_samples(&config, layers, matches);
+            log_budget(&config);
+            log_samples(&config, layers, matches);
         }
         config.validate_schedule()?;
-        warn_of_idle(&config, matches);
-        warn_of_late(&config, usual, matches);
+        warn_about_idle(&config, matches);
+        warn_about_late(&config, usual, matches);
         let model_path = settled
             .or_else(|| config.output.model_path.clone())
             .unwrap_or_else(|| folder::default_path(&config, false));
@@ -149,10 +149,10 @@ impl Intent {
         );
         let goes_on = found.as_ref().is_some_and(|(path, _)| folder::holds(&model_path, path));
         if let Some((path, checkpoint)) = found.as_ref().filter(|_| !goes_on) {
-            refuse_empty_run(path, checkpoint.about.iteration, &config)?;
+            check_run_not_empty(path, checkpoint.about.iteration, &config)?;
         }
         if let Some(start) = args.start_checkpoint.as_ref().filter(|_| goes_on) {
-            warn_of_newer(start, &model_path);
+            warn_about_newer(start, &model_path);
         }
         let checkpoint = found.map(|(_, found)| found);
         Ok(Self { config, usual, model_path, checkpoint, goes_on, lock })
@@ -342,7 +342,7 @@ fn fewer_than_done(path: &Path, about: &Checkpoint, now: &Config) -> Option<Stri
 }
 
 /// Rejects a run in another folder that has nothing to train, because it would only move earlier results aside.
-fn refuse_empty_run(path: &Path, done: u32, config: &Config) -> Result<(), UsageError> {
+fn check_run_not_empty(path: &Path, done: u32, config: &Config) -> Result<(), UsageError> {
     let last = config.last_iteration();
     if done < last {
         return Ok(());
@@ -365,7 +365,7 @@ fn lengthening_options(config: &Config) -> &'static str {
 }
 
 /// Warns if a newer checkpoint exists, because a later `--resume` starts from it.
-fn warn_of_newer(start: &Path, model_path: &Path) {
+fn warn_about_newer(start: &Path, model_path: &Path) {
     if let Some(newest) = checkpoint::list(model_path).first()
         && newest.file_name() != start.file_name()
     {
@@ -455,7 +455,7 @@ pub(super) fn base_text(demo: Option<&Config>, ranks: u32) -> Option<ConfigText>
 // Notices about options.
 
 /// Logs the schedule of a time budget.
-pub(super) fn tell_budget(config: &Config) {
+pub(super) fn log_budget(config: &Config) {
     let OptimizeOptions { time_budget: Some(budget), iterations, max_passes, .. } = config.optimize
     else {
         return;
@@ -474,17 +474,17 @@ pub(super) fn tell_budget(config: &Config) {
 }
 
 /// Reports the processor's default of `--n-samples-for-sdf`.
-pub(super) fn tell_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
+pub(super) fn log_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
     let samples = config.sugar.n_samples_for_sdf;
     let usual = Config::default().sugar.n_samples_for_sdf;
-    let is_told = is_typed(matches, "n_samples_for_sdf") || samples == usual;
-    if layers.on_processor && config.has_coarse_stage() && !is_told {
+    let is_given = is_typed(matches, "n_samples_for_sdf") || samples == usual;
+    if layers.on_processor && config.has_coarse_stage() && !is_given {
         tracing::info!("on the CPU: --n-samples-for-sdf {samples}; a GPU takes {usual}");
     }
 }
 
 /// Reports the preset that a new run uses by default, and the alternative.
-pub(super) fn tell_usual(usual: Option<&str>) {
+pub(super) fn log_usual(usual: Option<&str>) {
     if let Some(preset) = usual {
         tracing::info!(
             "--preset {preset}, the default; --preset reference is 3DGS with its 30,000 iterations"
@@ -493,7 +493,7 @@ pub(super) fn tell_usual(usual: Option<&str>) {
 }
 
 /// Warns about typed options that have no effect.
-pub(super) fn warn_of_idle(config: &Config, matches: &ArgMatches) {
+pub(super) fn warn_about_idle(config: &Config, matches: &ArgMatches) {
     let was_typed = |id: &str| is_typed(matches, id);
     for sentence in config.idle_options(was_typed) {
         tracing::warn!("{sentence}");
@@ -501,7 +501,7 @@ pub(super) fn warn_of_idle(config: &Config, matches: &ArgMatches) {
 }
 
 /// Warns about typed iterations after the end of the run, such as the reference trainer's 30,000.
-pub(super) fn warn_of_late(config: &Config, usual: Option<&str>, matches: &ArgMatches) {
+pub(super) fn warn_about_late(config: &Config, usual: Option<&str>, matches: &ArgMatches) {
     let last = config.last_iteration();
     let reference = i64::from(Config::default().optimize.iterations);
     let output = &config.output;

@@ -25,11 +25,11 @@ pub struct FollowerRun<'a> {
 
 impl FollowerRun<'_> {
     /// Follows the orders of rank 0 until the run ends.
-    pub fn obey<S: RankShard>(&self, rank: &mut Follower<S>) -> Result<(), DeviceError> {
+    pub fn follow<S: RankShard>(&self, rank: &mut Follower<S>) -> Result<(), DeviceError> {
         let mut views = Views::new(self.dataset, self.images);
         let mut ahead = Ahead::new(self.dataset, self.config, rank.rank(), rank.world());
         loop {
-            match rank.obey()? {
+            match rank.follow()? {
                 RankOrder::Done => {}
                 RankOrder::Train(all) => {
                     let of = |rank: u32| all.get(rank as usize).and_then(Option::as_ref);
