@@ -226,7 +226,7 @@ fn report(
         new_gaussians: None,
         coarse: forecast::coarse(config),
         batch_views: config.optimize.batch_views,
-        rounds: forecast::strategy(config, dataset).shape(),
+        densify_shape: forecast::strategy(config, dataset).shape(),
         target: config.densify.target_gaussians,
         bands: config.memory.give_up.contains(&Fallback::Bands),
         // Growth may be refused first if the fallbacks include it.

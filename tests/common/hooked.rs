@@ -295,11 +295,11 @@ impl<D: Inner> Store<Gaussians> for Constrained<D> {
         if hooks.smaller_views > 0 {
             hooks.smaller_views -= 1;
             hooks.scale = hooks.scale.smaller().unwrap();
-            hooks.tell(Fallback::Resolution, true);
+            hooks.record(Fallback::Resolution, true);
             return Ok(true);
         }
         hooks.most_neighbours = hooks.fewer_neighbours;
-        hooks.tell(Fallback::Compact, true);
+        hooks.record(Fallback::Compact, true);
         Ok(true)
     }
 

@@ -184,7 +184,7 @@ pub(super) fn transmittances<P: CudaPrimitive>(
     let mut splats = project::forward(session, model, drawn)?;
     rays::add(session, model, &camera, &ViewRequest::default(), &mut splats)?;
     let front_to_back = bin::sort_by_depth(session, &mut splats)?;
-    let mut requested = rays::Asked::new(session, places)?;
+    let mut query = rays::Query::new(session, places)?;
     let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
         query.answer(session, splats, bins, view.camera)
     };
