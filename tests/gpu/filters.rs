@@ -5,7 +5,7 @@ use std::slice::from_ref;
 
 use splat::backend::Reach;
 use splat::math::filter::{kept_on_screen, kept_on_screen_bwd};
-use splat::math::linalg::{add, dot, mul};
+use splat::math::linalg::{add, dot, mul, sub};
 use splat::math::splat::{EllipseGradient, Shape, project, project_bwd};
 use splat::math::{inverse_sigmoid, sigmoid};
 use splat::model::fuse;
@@ -24,6 +24,7 @@ each_backend!(
     regularisers_act_on_all_gaussians_or_on_those_that_are_seen,
     noise_moves_transparent_gaussians_as_the_oracle_does,
     harmonics_of_what_is_seen_decay,
+    scales_of_what_is_seen_stay_below_a_share_of_the_distance,
     filters_move_with_their_gaussians_and_are_zero_after_densification,
 );
 
@@ -409,6 +410,36 @@ fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
         assert!(is_before(&shot.view, place) || found == start, "row {row} is behind the camera");
     }
     assert!(decayed > 30, "{decayed} have decayed");
+}
+
+fn scales_of_what_is_seen_stay_below_a_share_of_the_distance<B: TrainDevice>(device: &mut B) {
+    const LIMIT: f64 = 0.02;
+    let mut gaussians = tame_gaussians(130, 52, 3);
+    for row in (0..130).step_by(3) {
+        gaussians.means[3 * row + 2] *= -1.0;
+    }
+    let shot = smoothed_shot(&gaussians, MIP, 53);
+    let step = AdamStep { scale_limit: LIMIT, ..AdamStep::new(1, AT_REST) };
+    let (_, found) = smoothed_step(device, &gaussians, &shot, &step);
+    let rows = found.parameters.log_scales.chunks(3).zip(gaussians.log_scales.chunks(3));
+    let mut limited = 0;
+    for ((found, start), mean) in rows.zip(gaussians.means.as_chunks::<3>().0) {
+        if found == start {
+            continue;
+        }
+        limited += 1;
+        assert!(is_before(&shot.view, mean), "{mean:?} is behind the camera");
+        let offset = sub(mean.map(f64::from), shot.view.pose.centre_world());
+        let most = LIMIT.ln() + 0.5 * dot(offset, offset).ln();
+        for (&found, &start) in found.iter().zip(start) {
+            // Two logarithms in single precision.
+            assert!((f64::from(found) - f64::from(start).min(most)).abs() < 1e-5, "{found} {most}");
+        }
+    }
+    assert!(limited > 30, "{limited} are limited");
+    let log_scales = gaussians.log_scales.clone();
+    let others = Gaussians { log_scales, ..found.parameters };
+    assert_eq!(others, gaussians, "nothing else moves");
 }
 
 fn filters_move_with_their_gaussians_and_are_zero_after_densification<B: TrainDevice>(
