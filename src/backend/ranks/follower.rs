@@ -21,14 +21,14 @@ pub struct Follower<S: RankShard> {
     share: Option<S::Share>,
     gradients: OwnGradients<S>,
     selection: Option<S::Selection>,
-    /// News of the view of the last round, not yet sent.
+    /// Report on the view of the last step, not yet sent.
     report: OwedReport<OwnLosses<S>>,
 }
 
-/// News of a view, not yet sent.
+/// Report on a view, not yet sent.
 enum OwedReport<L> {
     Known(ViewReport),
-    /// The values of its terms, which the device may still be finding.
+    /// Values of the terms, which the device may still be computing.
     Values(L),
 }
 
@@ -49,14 +49,14 @@ impl<L: Pending<LossValues>> OwedReport<L> {
 /// First command of a run.
 #[derive(Debug)]
 pub enum Opening {
-    /// With a run, in which it takes part by [`Follower::join`] unless it says why not.
+    /// A run. The rank joins by [`Follower::join`] or declines with a reason.
     Begin {
         /// The run's configuration, TOML.
         config: String,
         /// The scene's fingerprint.
         scene: u64,
     },
-    /// With nothing: there was nothing to train.
+    /// The end: there was nothing to train.
     End,
 }
 
@@ -73,7 +73,7 @@ impl Opening {
         }
     }
 
-    /// Says to all why this rank takes no part in the run.
+    /// Sends all ranks the reason why this rank does not join the run.
     pub fn decline(line: &RankLine, problem: Problem) -> Result<(), DeviceError> {
         line.all_gather(&Some(problem)).map(drop)
     }
@@ -241,7 +241,7 @@ fn compared<S: RankShard>(
     shard.device().objective(S::local(share), frame, &objective)
 }
 
-/// Says what this rank has given up of its memory, or has again: the log of the run is rank 0's.
+/// Logs the fallbacks that this rank has taken or undone. Only rank 0 writes the run's log.
 fn log_changes(device: &mut impl Device) {
     let Some(FallbackState { changes, held, budget }) = device.take_changes() else { return };
     for change in changes {

@@ -26,7 +26,7 @@ use crate::perceptual::{LpipsInput, LpipsWeights};
 pub struct Leader<S: RankShard> {
     pub(super) shard: S,
     most_rows: Option<usize>,
-    /// Told the number of an image of each step.
+    /// Callback that receives the image index of each step.
     progress: Option<Box<dyn Fn(u64)>>,
     /// The image that this rank draws next.
     image: u32,
@@ -36,15 +36,15 @@ pub struct Leader<S: RankShard> {
     round: Option<LeaderRound<S>>,
     /// Results of the views of other ranks.
     outcomes: Vec<RankOutcome<LeaderLosses<S>>>,
-    /// The news of the other ranks of their views of the last round, once it has come.
+    /// Reports of the other ranks on their views of the last step, filled when they arrive.
     awaited: Option<Rc<LateReports>>,
-    /// Why a part of a step has failed here, which the others have begun, if that is so: nothing can be asked of them.
+    /// Failure of this rank within a step that the others have begun. No command can be sent after it.
     failed: FailedStep,
 }
 
 type LeaderLosses<S> = RankLosses<<<S as Shard>::Device as Render<Gaussians>>::Losses>;
 
-/// A round on its way.
+/// A step in progress.
 struct LeaderRound<S: RankShard> {
     round: S::Round,
     others: Vec<RankView>,
@@ -53,7 +53,7 @@ struct LeaderRound<S: RankShard> {
 }
 
 impl<S: RankShard> Leader<S> {
-    /// The device of a shard as that of rank 0.
+    /// Creates rank 0 from its shard.
     pub fn new(shard: S) -> Self {
         Self {
             shard,
@@ -74,7 +74,7 @@ impl<S: RankShard> Leader<S> {
         Self { progress: Some(Box::new(progress)), ..self }
     }
 
-    /// Lets the other ranks go: nothing is asked of them any more.
+    /// Ends the run of the other ranks. They receive no later commands.
     pub fn end(&mut self) -> Result<(), DeviceError> {
         self.command(&RankCommand::End)
     }
@@ -101,7 +101,7 @@ impl<S: RankShard> Leader<S> {
         views
     }
 
-    /// Takes the ranks' news of the round before.
+    /// Takes the ranks' reports on the previous step.
     fn take_reports(&mut self, reports: Vec<ViewReport>) -> Result<(), DeviceError> {
         for (rank, report) in (0..).zip(&reports) {
             report.check(rank)?;

@@ -18,7 +18,7 @@ use crate::backend::{
 use crate::dataset::View;
 use crate::math::morton::Cube;
 
-/// Reason why a rank takes no part in a run.
+/// Reason why a rank does not join a run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Problem {
     /// The scene differs.
@@ -91,7 +91,7 @@ impl RankLine {
         by_rank(&self.call(|exchange| exchange.all_gather(mine))?)
     }
 
-    /// Says that nothing is wrong here with the run that begins; an error where a rank says what is.
+    /// Reports that this rank can join the run. Returns an error if another rank cannot.
     pub(super) fn check_problems(&self) -> Result<(), DeviceError> {
         let problems = (0..).zip(self.all_gather(&None::<Problem>)?);
         let mut found = problems.filter_map(|(rank, problem)| Some((rank, problem?)));
@@ -153,7 +153,7 @@ pub(super) enum RankCommand {
     Draw(ViewSetup),
     /// Draw, compare and differentiate these views, by rank.
     Train(Vec<Option<RankView>>),
-    /// Say what became of the views of the last round.
+    /// Report the results of the last step's views.
     Report,
     /// Move down the gradients.
     Step(AdamStep),
@@ -175,14 +175,14 @@ pub(super) enum RankCommand {
     End,
 }
 
-// News of a view.
+// Reports on a view.
 
-/// News of a rank for the others, after it has projected its rows into the views that they draw in a round.
+/// Report of a rank to the others, after it has projected its rows into the views of a step.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RankNews {
-    /// Reason why its own view cannot be compared: the round goes on without that view.
+    /// Reason why its own view cannot be compared. The step continues without that view.
     pub(in crate::backend) problem: Option<String>,
-    /// Result of its view of the round before.
+    /// Result of its view of the previous step.
     pub(in crate::backend) report: ViewReport,
     /// Numbers of splats of its rows in the view of each rank, and of their pairs with tiles if the device counts
     /// them; `[world]`. 0 for its own view, which it counts later.
@@ -248,7 +248,7 @@ impl ViewReport {
     }
 }
 
-// Values of the terms. Those of other ranks come with their news of the next round, so that nobody waits.
+// Values of the terms. Values of other ranks arrive with the reports of the next step, so that no rank waits.
 
 /// Values of a view's terms, computed by this rank or another.
 pub enum RankLosses<L> {
@@ -304,7 +304,7 @@ impl FailedStep {
     }
 }
 
-/// News of the ranks of their views of a round.
+/// Reports of the ranks on their views of a step.
 pub struct LateReports {
     line: RankLine,
     failed: FailedStep,
@@ -312,7 +312,7 @@ pub struct LateReports {
 }
 
 impl LateReports {
-    /// News that will come by this line.
+    /// Creates reports that arrive later on this line.
     pub(super) fn new(line: RankLine, failed: FailedStep) -> Self {
         Self { line, failed, found: RefCell::new(None) }
     }
@@ -321,12 +321,12 @@ impl LateReports {
         self.found.borrow().is_some()
     }
 
-    /// Takes the news, by rank, unless it was asked for before.
+    /// Stores the reports, by rank, unless they were requested before.
     pub(super) fn come(&self, reports: Vec<ViewReport>) {
         self.found.borrow_mut().get_or_insert(reports);
     }
 
-    /// Returns the news of a rank; asks for it if it has not come.
+    /// Returns the report of a rank. Requests the reports if they have not arrived.
     fn of(&self, rank: u32) -> Result<ViewReport, DeviceError> {
         if !self.are_there() {
             self.failed.check()?;

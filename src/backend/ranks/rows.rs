@@ -25,7 +25,7 @@ pub(in crate::backend) struct ReceivedRows<F> {
 }
 
 impl<E: From<DeviceError>, F: FnMut() -> Result<Option<Snapshot<Gaussians>>, E>> ReceivedRows<F> {
-    /// Takes part in what is still dealt to other ranks, once all own rows were read.
+    /// Takes part in the distribution to other ranks after all own rows were read.
     pub(in crate::backend) fn end(mut self) -> Result<(), E> {
         while (self.next_part)()?.is_some() {}
         Ok(())

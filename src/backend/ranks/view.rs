@@ -19,18 +19,18 @@ pub struct ViewSetup {
     pub surface: bool,
     /// Statistics of density control that the backward pass adds to.
     pub observe: Option<Statistics>,
-    /// By how much it is smaller than its photograph.
+    /// Ratio of the photograph's size to the view's.
     pub divisor: Divisor,
 }
 
 impl ViewSetup {
-    /// A view on its way to be shown.
+    /// Creates the setup of a view that is shown.
     pub(in crate::backend) fn shown(view: &View, settings: &RenderSettings, surface: bool) -> Self {
         let (view, settings) = (view.clone(), *settings);
         Self { view, settings, surface, observe: None, divisor: Divisor::One }
     }
 
-    /// Returns the settings by which every rank projects its rows into the view.
+    /// Returns the settings with which every rank projects its rows.
     pub(in crate::backend) fn drawing(&self) -> DrawSettings {
         let inputs = Inputs { maps: self.surface, ..Inputs::NONE };
         let &Self { observe, divisor, .. } = self;
@@ -50,9 +50,9 @@ pub struct RankView {
     pub iteration: u32,
     /// The view's index in the dataset.
     pub index: usize,
-    /// Settings of its rendering.
+    /// The view and its settings.
     pub setup: ViewSetup,
-    /// The terms that it is compared by. They do not travel: the rank has the same configuration.
+    /// Terms of the comparison. They are not sent, because each rank has the same configuration.
     #[serde(skip)]
     pub terms: Terms,
 }
