@@ -1,4 +1,4 @@
-//! Rank 0 as a device: all ranks do the work that the trainer asks of it.
+//! Rank 0 as a device: it passes the trainer's calls on to all ranks.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -32,7 +32,7 @@ pub struct Leader<S: RankShard> {
     image: u32,
     /// Views that other ranks draw with it.
     others: Vec<RankView>,
-    /// The views whose gradients are on their way.
+    /// The step whose gradients are in transit.
     round: Option<LeaderRound<S>>,
     /// Results of the views of other ranks.
     outcomes: Vec<RankOutcome<LeaderLosses<S>>>,
@@ -93,7 +93,7 @@ impl<S: RankShard> Leader<S> {
         part(&mut self.shard).inspect_err(|error| self.failed.note(error))
     }
 
-    /// The view that this rank draws, in the row of all ranks' views.
+    /// Returns the views of all ranks, `own` first.
     fn by_rank(&mut self, own: RankView) -> Vec<Option<RankView>> {
         let mut views = vec![Some(own)];
         views.extend(std::mem::take(&mut self.others).into_iter().map(Some));
