@@ -18,10 +18,10 @@
 //
 // Shapes: splats and gradients [visible, record], features and d_features [visible, 4],
 // splat_from_instance [instances], ranges [tiles], image and d_image [h, w, 3], blended,
-// inverse_depths and d_inverse_depths [h, w], surface and d_surface [h, w, 4], reached [tiles, PARTS],
-// chunks [chunks, 2], states [instances / BLEND_CHUNK + 1, PARTS, WARP, 4],
-// surface_states the same, depth_states [instances / BLEND_CHUNK + 1, PARTS, WARP],
-// hits [instances / WARP + tiles + 1, PARTS].
+// inverse_depths and d_inverse_depths [h, w], surface and d_surface [h, w, 4], reached [tiles, WARP_TILES],
+// chunks [chunks, 2], states [instances / BLEND_CHUNK + 1, WARP_TILES, WARP, 4],
+// surface_states the same, depth_states [instances / BLEND_CHUNK + 1, WARP_TILES, WARP],
+// hits [instances / WARP + tiles + 1, WARP_TILES].
 
 #include "blend.cuh"
 #include "layout.cuh"

@@ -1,10 +1,10 @@
-// contribution: of each Gaussian to the similarity of a view and its photograph, and each Gaussian's blend
-// weight, summed over the pixels of the views.
+// Contribution of each Gaussian to the similarity of a view and its photograph, and its blend weight, summed over the
+// pixels of the views.
 //
 // contribution_pixels: one block per tile, of the view or of a band of its rows, one thread per pixel. As in `blend`,
 // each warp visits the instances that reach its own warp tile of 8x4 pixels. The first pass draws the pixels without
 // the absent Gaussians. In the second pass the light behind each splat is known, and thus the pixel without the splat,
-// or with an absent one. The results of the lanes are summed per splat, and the warps add them in any order. Absent
+// or with an absent one. The results of the lanes are summed per splat, and the warps add the sums in any order. Absent
 // Gaussians are evaluated at their depth but do not change the pixel.
 //
 // add_contributions: one thread per splat.

@@ -156,7 +156,7 @@ __device__ inline uint32_t for_each_row(const ViewCamera& view, const TileQuery&
     return tested ? found[lane] : count;
 }
 
-// Warp tiles: parts of a tile, one per warp.
+// Warp tiles: the parts of a tile, one per warp.
 
 constexpr uint32_t WARP_TILE_WIDTH = 8;
 constexpr uint32_t WARP_TILE_HEIGHT = 4;
@@ -165,7 +165,7 @@ static_assert(WARP_TILES == BLEND_WARP_TILES, "what the host makes room for");
 static_assert(WARP_TILE_WIDTH * WARP_TILE_HEIGHT == WARP, "one lane per pixel of a warp tile");
 static_assert(TILE % WARP_TILE_WIDTH == 0 && TILE % WARP_TILE_HEIGHT == 0, "warp tiles fill the tile");
 
-// A warp's part of a tile (8x4 px), and the lane's pixel.
+// A warp tile (8x4 px) and the lane's pixel.
 struct WarpTile {
     uint2 pixel;
     bool inside;

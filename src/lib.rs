@@ -78,7 +78,7 @@
 //! | granule | 2 MiB, the unit in which device memory is mapped |
 //! | dry run | the GPU's stages without memory and kernels, to find their allocations |
 //! | ledger | the list of memory users with their sizes |
-//! | fallback | a way to take less memory when memory is short |
+//! | fallback | a way to use less memory when memory is short |
 //!
 //! # Recipes
 //!

@@ -162,7 +162,7 @@ abi! {
 
     /// `choose`: flags the first rows of a list.
     pub struct SelectedArgs<'a> {
-        /// [new Gaussians] at least
+        /// At least [new Gaussians].
         pub rows: In<'a, u32>,
         /// [n]
         pub flags: Out<'a, u32>,
@@ -252,7 +252,7 @@ abi! {
         pub widths: [u32; TABLES as usize],
     }
 
-    /// `decay_opacity`: decays opacities.
+    /// `decay_opacity`: multiplies opacities by a factor.
     pub struct DecayArgs<'a> {
         /// [lane blocks, 11, 32]
         pub geometry: Out<'a, f32>,

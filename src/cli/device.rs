@@ -275,15 +275,15 @@ fn on_cuda<T: Task>(options: &DeviceOptions, _task: T) -> anyhow::Result<T::Outp
     Err(no_kernels(options).into())
 }
 
-/// Returns the error of a program without kernels that is asked to train on a GPU.
+/// Returns the error of a program without kernels whose run requests a GPU.
 #[cfg(any(not(kernels), test))]
 pub(super) fn no_kernels(options: &DeviceOptions) -> DeviceError {
-    let requested = match options.device {
+    let subject = match options.device {
         DeviceChoice::Cuda => "--device cuda: this",
         DeviceChoice::Auto | DeviceChoice::Cpu => "this machine has an NVIDIA GPU, but this",
     };
     DeviceError::Unavailable(format!(
-        "{requested} program was built without CUDA kernels. {REBUILD}, or use --device cpu"
+        "{subject} program was built without CUDA kernels. {REBUILD}, or use --device cpu"
     ))
 }
 

@@ -102,7 +102,7 @@ impl RankRole {
     }
 }
 
-/// True if what this process has to say of the command line, rank 0 says: it starts the ranks, or follows another.
+/// True if rank 0 prints the messages about the command line: this process starts the ranks or follows rank 0.
 pub(super) fn leaves_words_to_rank_0(args: &TrainArgs) -> bool {
     match RankRole::among(args.ranks(), &args.ranks_flag()) {
         Ok(RankRole::Supervisor(_)) => true,
@@ -223,7 +223,7 @@ impl RankGroup {
         }
     }
 
-    /// Refuses what several processes cannot train yet, and says how many of them have nothing to draw.
+    /// Rejects what several processes cannot train yet. Logs how many processes have nothing to draw.
     pub(super) fn check(&self, config: &Config) -> Result<(), UsageError> {
         let is_gpu = self.device_options(config).is_gpu();
         let (problem, remedy) = if config.optimize.primitive == PrimitiveName::Surfels && is_gpu {
@@ -260,8 +260,7 @@ impl RankGroup {
     }
 }
 
-/// Meets the other ranks, unless it is asked to stop first: then the thread that waits for them ends with this
-/// process.
+/// Joins the other ranks. If a request to stop comes first, the waiting thread ends with this process.
 fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
     let (sender, receiver) = mpsc::channel();
     let (launch, claims) = (launch.clone(), claims());
@@ -311,9 +310,9 @@ fn wait_for_news(error: &anyhow::Error) {
     }
 }
 
-// Rank 0: trains, and has the others do their part.
+// Rank 0 trains and leads the other ranks.
 
-/// Meets the other ranks, has rank 0 do the work, and lets the others go when it is done.
+/// Joins the other ranks, does rank 0's work, and dismisses the other ranks.
 pub(super) fn lead<T>(
     launch: &Launch,
     args: &TrainArgs,
@@ -323,7 +322,7 @@ pub(super) fn lead<T>(
     let stop = stop_on_signals()?;
     share_threads(launch);
     if matches!(launch.meeting, Meeting::Supervisor { .. }) {
-        // The supervisor hears it, too, and passes it on.
+        // The supervisor receives the signal, too, and passes it on.
         signals::leave_interrupts_to_others();
     }
     let mut group = RankGroup::join(launch, args, &stop)?;
@@ -341,9 +340,9 @@ pub(super) fn lead<T>(
     done
 }
 
-// The ranks other than 0: they have their photographs and their share of the model, and do what rank 0 asks.
+// The other ranks have their photographs and their share of the model, and follow rank 0.
 
-/// Does what rank 0 asks for, to the end of the run.
+/// Follows rank 0 to the end of the run.
 pub(super) fn follow(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     // Held to the end: a signal that comes late is none that ends this process alone.
     let stop = stop_on_signals()?;
@@ -359,7 +358,7 @@ pub(super) fn follow(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     match &done {
         Ok(()) => link.leave(),
         Err(error) => {
-            // Rank 0 may have been told of it, and ends the run and with it this process.
+            // Rank 0 may already know, and then ends the run and this process.
             sleep(LEAD_TIME);
             link.fail(Exit::of(error).code(), &message(error));
         }

@@ -231,7 +231,7 @@ impl<A: Source> Keys<A> {
 
 /// State that the forward pass keeps for the backward pass.
 pub struct BackwardSlots<A: Source> {
-    /// Instances that each warp tile has read; [tiles, parts].
+    /// Instances that each warp tile has read; [tiles, warp tiles].
     pub reached: A::Block<u32>,
     /// State of a tile's pixels before each chunk of its list but the first.
     pub states: A::Block<f32>,
@@ -239,7 +239,7 @@ pub struct BackwardSlots<A: Source> {
     pub depth_states: Option<A::Block<f32>>,
     /// State of the pixels' surface maps, inverse depths included.
     pub map_states: Option<A::Block<f32>>,
-    /// Bit for each instance and warp tile that the instance reaches; [words, parts].
+    /// Bit for each instance and warp tile that the instance reaches; [words, warp tiles].
     pub hits: A::Block<u32>,
     /// Tile and index of each chunk that pixels reached; [chunks, 2].
     pub chunks: A::Block<u32>,

@@ -1,8 +1,8 @@
-//! Fallbacks for little GPU memory, in order, and the conditions under which each is restored.
+//! Fallbacks for little GPU memory, in order, and the conditions under which each is undone.
 //!
 //! The module knows no device: a [`Holder`] has the memory, the [`FallbackPolicy`] decides which fallback is next. A
-//! fallback is restored when its cost fits in memory and it was given up for a while, so that no fallback flips between
-//! two iterations.
+//! fallback is undone when its cost fits in memory and it was taken a while ago, so that none flips between two
+//! iterations.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub enum Fallback {
 }
 
 impl Fallback {
-    /// Returns the message for taking or restoring this fallback.
+    /// Returns the message for taking or undoing this fallback.
     pub fn words(self, given_up: bool) -> &'static str {
         match (self, given_up) {
             (Self::Slack, _) => "memory that is not in use goes back to the driver",
@@ -63,18 +63,18 @@ impl Fallback {
     }
 }
 
-/// Minimum iterations from taking a fallback to restoring it.
+/// Minimum iterations from taking a fallback to undoing it.
 const MIN_GIVEN_UP: u64 = 500;
 
-/// A fallback that was taken or restored.
+/// A fallback that was taken or undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FallbackChange {
     /// The fallback.
     #[serde(rename = "rung")]
     pub fallback: Fallback,
-    /// True if the fallback was taken, false if it was restored.
+    /// True if the fallback was taken, false if it was undone.
     pub given_up: bool,
-    /// Bytes gained, or the largest cost of restoring.
+    /// Bytes gained, or the largest cost of undoing.
     pub bytes: Bytes,
 }
 
@@ -88,12 +88,12 @@ pub enum Gain {
     /// Bytes that will be free once their owner drops them, after the work has failed and before it is tried again; 0
     /// if they were promised before.
     Promised(Bytes),
-    /// Bytes that are free now by another fallback, with which this fallback began and stopped.
+    /// Bytes that another fallback freed. This fallback took it first, and then failed.
     Begun(Fallback, Bytes),
 }
 
 impl Gain {
-    /// Returns the fallback that was taken and the bytes gained; `None` if nothing was given up.
+    /// Returns the fallback that was taken and the bytes gained; `None` if none was taken.
     pub fn of(self, fallback: Fallback) -> Option<(Fallback, Bytes)> {
         match self {
             Self::Nothing => None,
@@ -110,13 +110,13 @@ pub trait Holder {
 
     /// Returns the missing bytes if the error says that memory is short.
     fn missing(&self, error: &Self::Error) -> Option<Bytes>;
-    /// Frees the memory of a fallback, at most what `missing` bytes require.
+    /// Takes a fallback, as far as `missing` bytes require.
     fn give_up(&mut self, fallback: Fallback, missing: Bytes) -> Result<Gain, Self::Error>;
-    /// Returns the cost of restoring a fallback; `None` if it cannot be restored or is still needed.
+    /// Returns the cost of undoing a fallback; `None` if it cannot be undone or is still needed.
     fn cost(&self, fallback: Fallback) -> Option<Bytes>;
-    /// Returns the bytes that can be taken without giving up anything.
+    /// Returns the bytes that can be allocated without a fallback.
     fn available_bytes(&self) -> Bytes;
-    /// Restores a fallback.
+    /// Undoes a fallback.
     fn restore(&mut self, fallback: Fallback) -> Result<(), Self::Error>;
 }
 
@@ -133,8 +133,7 @@ pub struct FallbackPolicy {
 }
 
 impl FallbackPolicy {
-    /// Creates a policy whose first fallback is taken first. A duplicate counts once; a missing fallback is never
-    /// taken.
+    /// Creates a policy that takes fallbacks in this order. A duplicate counts once; a missing one is never taken.
     pub fn new(order: &[Fallback]) -> Self {
         let mut steps: Vec<Fallback> = Vec::with_capacity(order.len());
         for &fallback in order {
@@ -145,8 +144,8 @@ impl FallbackPolicy {
         Self { order: steps, given_up: Vec::new(), changes: Vec::new(), now: 0, is_over: false }
     }
 
-    /// Runs work that needs memory. If memory is short, takes one fallback after the other and tries again after each:
-    /// slack once, other fallbacks as long as they free bytes. Returns the last error if all fallbacks are not enough.
+    /// Runs work that needs memory. If memory is short, takes one fallback after another and tries again after each:
+    /// slack once, other fallbacks as long as they free bytes. Returns the last error if no fallback is left.
     pub fn run<H: Holder, R>(
         &mut self,
         holder: &mut H,
@@ -164,8 +163,7 @@ impl FallbackPolicy {
                 match holder.give_up(fallback, missing)? {
                     Gain::Bytes(bytes) => {
                         self.record(fallback, bytes);
-                        // A fallback that frees no bytes lowers the next request, once. Every failed try makes new
-                        // slack.
+                        // A fallback that frees no bytes lowers the next request, once. Each failure makes new slack.
                         step += usize::from(bytes == Bytes(0) || fallback == Fallback::Slack);
                         break;
                     }
@@ -185,8 +183,8 @@ impl FallbackPolicy {
         }
     }
 
-    /// Restores the fallbacks that fit in memory and were given up for a while, the dearest first. A fallback waits for
-    /// dearer ones.
+    /// Undoes the fallbacks whose cost fits in memory and that were taken a while ago, the dearest first. A fallback
+    /// waits for dearer ones.
     pub fn restore_fallbacks<H: Holder>(&mut self, holder: &mut H) -> Result<(), H::Error> {
         for &fallback in self.order.iter().rev() {
             let Some(at) = self.given_up.iter().position(|&(given, _)| given == fallback) else {
@@ -197,8 +195,7 @@ impl FallbackPolicy {
                 .cost(fallback)
                 .filter(|&cost| is_settled && cost <= holder.available_bytes());
             let Some(bytes) = cost else {
-                // Fallbacks that are never restored do not block others, nor do new Gaussians after density control has
-                // ended.
+                // Permanent fallbacks do not block others, nor does `NewGaussians` after density control.
                 if matches!(fallback, Fallback::Compact | Fallback::Offload)
                     || (fallback == Fallback::NewGaussians && is_settled)
                 {
@@ -213,8 +210,8 @@ impl FallbackPolicy {
         Ok(())
     }
 
-    /// Records the result of a request for new Gaussians; `bytes` is the size of the new Gaussians that were not
-    /// granted. New Gaussians count as restored only after a while of full grants.
+    /// Records a grant of new Gaussians; `bytes` is the size of those that were refused. Only full grants for a while
+    /// undo [`Fallback::NewGaussians`].
     pub fn record_grant(&mut self, wish: usize, granted: usize, bytes: Bytes) {
         if granted < wish {
             self.record(Fallback::NewGaussians, bytes);
@@ -235,7 +232,7 @@ impl FallbackPolicy {
         }
     }
 
-    /// Returns true if a fallback may be taken, and before another.
+    /// True if a fallback may be taken, and before another.
     pub fn comes_before(&self, fallback: Fallback, other: Fallback) -> bool {
         let place = |wanted| self.order.iter().position(|&fallback| fallback == wanted);
         place(fallback).is_some_and(|at| place(other).is_none_or(|later| at < later))
@@ -253,8 +250,7 @@ impl FallbackPolicy {
         }
     }
 
-    /// Warns that this program holds `excess` bytes too many and no fallback is left. Warns once until the excess is
-    /// gone.
+    /// Warns, once for each excess, that this program holds `excess` bytes too many and no fallback is left.
     pub fn warn_about_excess(&mut self, excess: Bytes) {
         let is_over = excess > Bytes(0);
         if is_over && !self.is_over {
@@ -268,12 +264,12 @@ impl FallbackPolicy {
         self.is_over = is_over;
     }
 
-    /// Returns true if a fallback may be taken at all.
+    /// True if a fallback may be taken at all.
     pub fn allows(&self, fallback: Fallback) -> bool {
         self.order.contains(&fallback)
     }
 
-    /// Returns true if a fallback is taken at present.
+    /// True if a fallback is taken at present.
     pub fn is_given_up(&self, fallback: Fallback) -> bool {
         self.given_up.iter().any(|&(given, _)| given == fallback)
     }
@@ -545,7 +541,7 @@ mod tests {
                 Fallback::Bands => Some(Bytes(4 * self.most_lists.unwrap_or(0))),
                 Fallback::Neighbours => Some(Bytes(2 * NEIGHBOUR * (16 - self.neighbours[0]))),
                 Fallback::Slack => Some(Bytes(0)),
-                // New Gaussians are restored by grants.
+                // Grants undo `NewGaussians`.
                 Fallback::Compact
                 | Fallback::Offload
                 | Fallback::NewGaussians
@@ -653,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fallback_is_restored_after_a_while_if_memory_suffices() {
+    fn a_fallback_is_undone_after_a_while_if_memory_suffices() {
         let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(1000));
         policy.run(&mut card, |card| card.iterate(150, 400)).unwrap();
         card.slack = 0;
@@ -671,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn new_gaussians_hold_other_fallbacks_only_while_requested() {
+    fn new_gaussians_block_other_fallbacks_only_while_requested() {
         let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(1000));
         policy.run(&mut card, |card| card.iterate(150, 400)).unwrap();
         policy.set_time(MIN_GIVEN_UP);
@@ -685,12 +681,12 @@ mod tests {
     }
 
     #[test]
-    fn a_short_grant_is_reported_once_and_a_full_one_restores_it() {
+    fn a_short_grant_is_reported_once_and_a_full_one_undoes_it() {
         let mut policy = FallbackPolicy::new(&ALL);
         policy.record_grant(10, 10, Bytes(0));
         policy.record_grant(10, 4, Bytes(6));
         policy.record_grant(10, 0, Bytes(10));
-        // Not restored while the last short grant is recent, nor by a grant of nothing.
+        // Not undone while the last short grant is recent, nor by an empty grant.
         policy.record_grant(3, 3, Bytes(0));
         policy.set_time(MIN_GIVEN_UP);
         policy.record_grant(0, 0, Bytes(0));
@@ -727,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_restored_if_memory_suffices() {
+    fn the_neighbours_fallback_is_undone_if_memory_suffices() {
         let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(700));
         (card.photographs, card.neighbours[0]) = (0, 16);
         policy.run(&mut card, |card| card.iterate(250, 40)).unwrap_err();
@@ -755,10 +751,10 @@ mod tests {
 
     proptest! {
         /// Checks arbitrary demands of this and other programs: the budget holds (the card asserts it), a fallback is
-        /// taken only if the cheaper fallbacks were not enough, and all fallbacks that can be restored are restored
+        /// taken only if the cheaper fallbacks were not enough, and all fallbacks that can be undone are undone
         /// after the other programs end.
         #[test]
-        fn the_budget_holds_and_fallbacks_are_restored(
+        fn the_budget_holds_and_fallbacks_are_undone(
             demands in prop::collection::vec((50_u64..400, 20_u64..600, 0_u64..900), 1..60),
         ) {
             let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(2000));

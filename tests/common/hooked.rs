@@ -52,7 +52,7 @@ pub struct Constraints {
     pub late_uploads: Vec<usize>,
     /// Photographs that were on their way in time.
     pub prefetched: Vec<usize>,
-    /// Photographs that were shown for one look.
+    /// Photographs that were uploaded for one use.
     pub transient_uploads: usize,
     /// Near planes of the frames drawn.
     pub nears: Vec<f64>,
@@ -70,7 +70,7 @@ pub struct Constraints {
     pub refuses_lpips: bool,
     /// Times that something can be given up after a refusal.
     pub reliefs: usize,
-    /// Largest number of Gaussians that a densification step is granted.
+    /// Largest number of new Gaussians that a densification step is granted.
     pub new_gaussians: usize,
     /// Number of densification steps whose new Gaussians are refused for lack of memory.
     pub refused_steps: usize,

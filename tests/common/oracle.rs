@@ -433,7 +433,7 @@ pub const COLOURS: DrawSettings = DrawSettings {
     ..DrawSettings::DEFAULT
 };
 
-/// Holds the gradients of a view of the common camera to their differences. Terms that compare a surface with itself are
+/// Compares the gradients of a view of the common camera with differences. Terms that compare a surface with itself are
 /// not in the total of the loss: `beside` has their names and weights.
 pub fn assert_view_differences(
     model: &mut Model<f64>,
@@ -455,9 +455,9 @@ pub fn assert_view_differences(
     assert_differences(device, (model, &gradients), parameters, (1e-6, 1e-4), loss)
 }
 
-// Densification steps as tests state them.
+// Rules of densification steps in tests.
 
-/// A densification step of growth by gradients.
+/// Rule of a densification step that grows by gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct DensifyRule {
     pub gradient_min: f64,
@@ -498,7 +498,7 @@ impl DensifyRule {
     }
 }
 
-/// A densification step of moves and copies by opacities.
+/// Rule of a densification step that moves and copies by opacities.
 #[derive(Clone, Copy, Debug)]
 pub struct RelocateRule {
     pub opacity_min: f64,
@@ -542,7 +542,7 @@ pub fn densify<D: Edit<Gaussians>>(
     device.edit(model, selection, &rule.edit())
 }
 
-/// Moves the dead; says how many.
+/// Relocates dead Gaussians. Returns their number.
 pub fn relocate<D: Edit<Gaussians>>(
     device: &mut D,
     model: &mut D::Model,

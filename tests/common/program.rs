@@ -87,7 +87,7 @@ impl Ended {
     /// stderr holds all of these.
     pub fn says(self, parts: &[&str]) -> Self {
         for part in parts {
-            assert!(self.stderr.contains(part), "`{part}` is not said: {self:#?}");
+            assert!(self.stderr.contains(part), "`{part}` is missing: {self:#?}");
         }
         self
     }

@@ -135,7 +135,7 @@ fn gaussians_come_to_lie_on_the_true_surfaces() {
     }
 }
 
-/// Whole warp tiles of 8 x 4 pixels, and tiles that are not whole.
+/// A multiple of the warp tile (8 x 4 px), but not of the tile.
 const SIZE: [u32; 2] = [40, 24];
 
 const PIXELS: u64 = 40 * 24;

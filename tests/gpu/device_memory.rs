@@ -48,7 +48,7 @@ fn heaps(session: &Session) -> [Heap; 2] {
     [session.heap.clone(), plain_heap(session)]
 }
 
-/// 200 rounds as density control and iterations make them.
+/// Runs 200 cycles of the allocations of density control and iterations.
 fn cycles(session: &Session, heap: &Heap) {
     let mut regions: [Region<f32>; 3] =
         ["geometry", "sh", "moments"].map(|label| region(heap, label).unwrap());
@@ -201,7 +201,7 @@ fn more_than_the_gpu_has_is_a_value() {
         let all = usize::try_from(left / granule * granule).unwrap();
         let mut region = region::<u8>(&heap, "sh").unwrap();
         let error = region.grow(all).unwrap_err();
-        // The driver is not even asked: the heap looks what others hold.
+        // The heap checks what other programs hold and does not call the driver.
         let DeviceError::Refused(refusal) = error else { panic!("{error}") };
         assert!(refusal.budget.0 + 1024 * MIB as u64 <= session.device.memory().0, "{refusal}");
         region.grow(MIB).unwrap();
@@ -412,7 +412,7 @@ fn open(budget: Option<Bytes>) -> Result<Cuda, DeviceError> {
     cuda::open_with(&CudaOptions {
         vram_limit: budget.map(Limit::Bytes),
         vram_threshold: 1.0,
-        // In bands there would be so much more room that the photographs had none from the beginning.
+        // With `Bands`, photographs would have no room from the start.
         give_up: vec![Fallback::Slack, Fallback::Photographs],
         ..CudaOptions::default()
     })
@@ -459,8 +459,8 @@ fn holds(device: &Cuda) -> usize {
     (0..SIZES.len()).filter(|&index| device.is_resident(index)).count()
 }
 
-/// Each view once, a densification step, and more iterations. A target that was asked for
-/// before the densification step is used after it.
+/// Trains on each view, runs a densification step, and trains again. A target that was requested before the
+/// densification step is used after it.
 fn run(shots: &[Shot], gaussians: &Gaussians, budget: Option<Bytes>) -> Result<Ran, Stopped> {
     let mut device = open(budget)?;
     let mut model = device.upload(gaussians)?;

@@ -148,7 +148,7 @@ fn assert_same(
     }
 }
 
-/// Takes densification steps one after the other on both devices. Returns the results, which are equal.
+/// Runs the same densification steps on both devices. Returns their equal results.
 fn densify_steps(
     start: &Snapshot<Gaussians>,
     rules: &[(DensifyRule, usize)],
@@ -157,8 +157,8 @@ fn densify_steps(
     let mut on_cuda = cuda.restore(start.clone()).unwrap();
     let mut done = Vec::new();
     for (number, &(rule, new_gaussians)) in rules.iter().enumerate() {
-        let what = format!("{} rows, round {number}", start.parameters.len());
-        // From the same values again: the places of the last round's children differ in rounding.
+        let what = format!("{} rows, step {number}", start.parameters.len());
+        // Start from equal values: positions of the last step's new Gaussians differ in rounding.
         let before: Snapshot<Gaussians> = cuda.snapshot(&mut on_cuda).unwrap();
         let mut on_cpu = cpu.restore(before.clone()).unwrap();
         let surveys = [score(&mut cpu, &on_cpu, &rule), score(&mut cuda, &on_cuda, &rule)];
@@ -267,7 +267,7 @@ fn all_rows_or_none_may_be_pruned() {
     }
 }
 
-/// Memory behind the last row holds what was pruned before: newborn rows must not take it over.
+/// Memory after the last row holds pruned values, which new rows must not inherit.
 #[test]
 #[ignore = "needs a CUDA device"]
 fn densification_steps_follow_each_other() {

@@ -119,7 +119,7 @@ fn live(device: &mut Cuda, model: &mut Model) -> Vec<Snapshot<Gaussians>> {
 
 #[test]
 #[ignore = "needs a CUDA device"]
-fn densification_and_orders_are_the_same_with_colours_on_the_host() {
+fn densification_and_reordering_are_the_same_with_colours_on_the_host() {
     for count in [33, 20_001] {
         let start = held(&uneven(count, 3, 7));
         let [expected, found] = [Storage::Compact, Storage::Offloaded].map(|storage| {
@@ -186,7 +186,7 @@ fn colours_go_to_the_host_in_the_middle_of_a_run_that_is_short_of_memory() {
     let fallbacks = [Fallback::Slack, Fallback::Compact, Fallback::Offload, Fallback::NewGaussians];
     let options = CudaOptions { seed: 11, give_up: fallbacks.to_vec(), ..CudaOptions::default() };
     let mut found = Vec::new();
-    // Of ever less room beside the model, until new Gaussians are refused.
+    // Leave less and less memory beside the model, until new Gaussians are refused.
     for mib in (4..300).rev().step_by(16) {
         let mut device = cuda::open_with(&options).unwrap();
         if !device.heap().is_virtual() {

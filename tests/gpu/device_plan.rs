@@ -13,8 +13,9 @@ use splat::memory::plan::{
 
 use crate::prelude::*;
 
-/// Gaussians before the densification step, and new Gaussians that it is granted.
+/// Gaussians before the densification step.
 const GAUSSIANS: usize = 60_000;
+/// New Gaussians that the densification step is granted.
 const NEW_GAUSSIANS: usize = 9_001;
 
 const NEIGHBOURS: u32 = 16;
@@ -142,7 +143,7 @@ impl Training {
         }
     }
 
-    /// The dead move, and as many are added as a densification step of the other kinds adds.
+    /// Relocates dead Gaussians and adds as many Gaussians as [`Self::densify`].
     fn relocate(&mut self) -> usize {
         let rule = RelocateRule { opacity_min: 0.1, seed: 5, iteration: 600 };
         let moved = relocate(&mut self.device, &mut self.model, &rule).unwrap();
@@ -178,7 +179,7 @@ impl Training {
         most
     }
 
-    /// A densification step with more candidates than it may add, which removes none. Returns the number of candidates.
+    /// Runs a densification step with more candidates than grants and no prune. Returns the number of candidates.
     fn densify(&mut self) -> usize {
         let is_mip = self.kind == Kind::Mip;
         let rule =
@@ -241,8 +242,8 @@ impl Training {
         self.device.sample(&mut self.model, &(0..10_000).collect::<Vec<_>>()).unwrap();
     }
 
-    /// Everything that a run does once its model is on the device. The candidates, and what
-    /// views saw before the densification step and after it.
+    /// Runs all work that follows the upload of the model. Returns the number of candidates, and the sizes of views
+    /// before and after the densification step.
     fn everything(&mut self) -> (usize, [ViewSize; 2]) {
         self.reorder();
         let before = self.iterate();

@@ -11,10 +11,10 @@ use crate::prelude::*;
 
 each_backend!(
     contributions_are_what_images_without_a_gaussian_show,
-    those_left_out_contribute_what_they_would_add,
+    absent_gaussians_contribute_what_they_would_add,
     contributions_agree_with_the_oracle,
     pixels_under_a_mask_do_not_count,
-    of_an_opaque_wall_what_lies_behind_contributes_nothing,
+    what_lies_behind_an_opaque_wall_contributes_nothing,
     what_has_the_colour_of_what_lies_behind_it_changes_little,
     as_many_are_left_out_or_not_as_there_are,
 );
@@ -91,9 +91,9 @@ const BORDERLINE: f64 = 0.02;
 /// Tolerance and floor of sums of squared changes: a handful of borderline pixels, with (1/255)² in each channel.
 const SQUARED: (f64, f64) = (5e-3, 5e-4 / 5e-3);
 
-/// Compares worths with images in which a Gaussian is left out, or no longer left out. Returns those compared, each with
-/// the change of the error that images tell.
-fn assert_told_by_images<B: TrainDevice>(
+/// Compares contributions with images in which a Gaussian is left out, or no longer left out. Returns the compared
+/// contributions and the change of the images' error for each.
+fn assert_equal_to_images<B: TrainDevice>(
     device: &mut B,
     count: usize,
     left_out: &[usize],
@@ -110,7 +110,7 @@ fn assert_told_by_images<B: TrainDevice>(
     // Sums of thousands of squares that single precision rounds.
     assert_relative(all, before, (1e-4, 1.0), "the views");
     let compared = (0..count).filter(|&row| left_out.is_empty() || absent[row]);
-    let worth_of = |row: usize| {
+    let contribution_of = |row: usize| {
         let others = left_out.iter().copied().filter(|&other| other != row);
         let toggled: Vec<usize> = others.chain((!absent[row]).then_some(row)).collect();
         let changed = shown(&without(&gaussians, &toggled), &views);
@@ -121,22 +121,22 @@ fn assert_told_by_images<B: TrainDevice>(
         assert_relative(found.squared_change.into(), squared, SQUARED, &what);
         (found, change)
     };
-    compared.map(worth_of).collect()
+    compared.map(contribution_of).collect()
 }
 
 fn contributions_are_what_images_without_a_gaussian_show<B: TrainDevice>(device: &mut B) {
-    let told = assert_told_by_images(device, 25, &[]);
+    let compared = assert_equal_to_images(device, 25, &[]);
     let is_seen = |(found, change): &&(Contribution, f64)| found.weight > 1.0 && change.abs() > 0.1;
-    assert!(told.iter().filter(is_seen).count() > 5, "{told:?}");
-    for (found, _) in told {
+    assert!(compared.iter().filter(is_seen).count() > 5, "{compared:?}");
+    for (found, _) in compared {
         assert!(found.weight_max <= found.weight && found.weight_max <= 0.4 + 1e-6, "{found:?}");
     }
 }
 
-fn those_left_out_contribute_what_they_would_add<B: TrainDevice>(device: &mut B) {
+fn absent_gaussians_contribute_what_they_would_add<B: TrainDevice>(device: &mut B) {
     let left_out: Vec<usize> = (0..50).filter(|row| row % 2 == 1).collect();
-    let told = assert_told_by_images(device, 50, &left_out);
-    assert!(told.iter().filter(|(_, change)| change.abs() > 0.1).count() > 2, "{told:?}");
+    let compared = assert_equal_to_images(device, 50, &left_out);
+    assert!(compared.iter().filter(|(_, change)| change.abs() > 0.1).count() > 2, "{compared:?}");
 }
 
 fn contributions_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
@@ -196,7 +196,7 @@ fn pixels_under_a_mask_do_not_count<B: TrainDevice>(device: &mut B) {
     assert_eq!(none, vec![Contribution::default(); 40]);
 }
 
-fn of_an_opaque_wall_what_lies_behind_contributes_nothing<B: TrainDevice>(device: &mut B) {
+fn what_lies_behind_an_opaque_wall_contributes_nothing<B: TrainDevice>(device: &mut B) {
     let wall = |depth: f32| gaussian([0.0, 0.0, depth], 30.0, 0.999, [0.5; 3]);
     let hidden = gaussian([0.0, 0.0, 4.0], 0.3, 0.9, [1.0, 0.0, 0.0]);
     // Each wall lets 1/100 pass: behind the second a pixel is finished.
@@ -372,7 +372,7 @@ fn a_prune_keeps_the_heaviest_of_three_views<B: TrainDevice>(device: &mut B) {
 }
 
 fn of_equal_weights_the_first_rows_stay<B: TrainDevice>(device: &mut B) {
-    // Nobody sees those behind the cameras, and the one before them contributes more.
+    // No view sees the Gaussians behind the cameras; the one in front contributes more.
     let hidden = |x: f32| gaussian([x, 0.0, -5.0], 0.1, 0.9, [0.5; 3]);
     let seen = gaussian([0.0, 0.0, 3.0], 0.3, 0.9, [0.5; 3]);
     let all = together(&[hidden(0.0), hidden(1.0), hidden(2.0), seen, hidden(3.0)]);

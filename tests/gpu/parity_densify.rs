@@ -133,8 +133,8 @@ fn densify_step<B: TrainDevice>(
     (survey, done, device.snapshot(&mut model).unwrap())
 }
 
-/// Asserts that a round is the oracle's. Returns its numbers.
-fn assert_same_round<B: TrainDevice>(
+/// Asserts that a densification step equals the oracle's. Returns its counts.
+fn assert_same_densify_step<B: TrainDevice>(
     device: &mut B,
     rule: &DensifyRule,
     new_gaussians: usize,
@@ -151,14 +151,14 @@ fn a_densification_step_after_five_views_grows_and_prunes_the_same_gaussians<B: 
     device: &mut B,
 ) {
     let rule = rule();
-    let (survey, done) = assert_same_round(device, &rule, ALL);
+    let (survey, done) = assert_same_densify_step(device, &rule, ALL);
     assert!(done.copied > 5 && done.split > 5 && done.removed > 5, "{done:?}");
     assert_eq!(survey.count(), done.copied + done.split);
 
     // Neither kind of removal hides behind the other.
     for rule in [DensifyRule { opacity_min: 0.0, ..rule }, DensifyRule { scale_max: None, ..rule }]
     {
-        assert!(assert_same_round(device, &rule, ALL).1.removed > 0);
+        assert!(assert_same_densify_step(device, &rule, ALL).1.removed > 0);
     }
 }
 
@@ -172,7 +172,7 @@ fn a_densification_step_with_a_grant_grows_those_with_the_highest_gradients<B: T
     // As many new Gaussians as lie above a wide gap.
     let above = between(&gradients, [0.8, 0.9]);
     let new_gaussians = gradients.iter().filter(|&&gradient| gradient > above).count();
-    let (survey, done) = assert_same_round(device, &rule, new_gaussians);
+    let (survey, done) = assert_same_densify_step(device, &rule, new_gaussians);
     assert_eq!(done.copied + done.split, new_gaussians);
     assert!(done.copied > 3 && done.split > 3 && survey.count() > new_gaussians + 10, "{done:?}");
 
@@ -547,7 +547,7 @@ fn compact_models_move_and_copy_words_as_they_are() {
 }
 
 // Density control by disagreement on every device against the CPU backend in double precision: the same
-// Gaussians are drawn, those that no view has seen go, and opacities decay alike.
+// Gaussians are drawn, unseen Gaussians are removed, and opacities decay alike.
 
 each_backend!(
     a_densification_step_draws_the_same_gaussians_and_removes_the_unseen,

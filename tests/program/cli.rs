@@ -44,7 +44,7 @@ fn every_command_explains_itself(#[case] command: &str, #[case] parts: &[&str]) 
 #[case("train --strategy budgt", "'budget'")]
 #[case("train --config c.toml", "do you mean [optimize]?")]
 #[case("train --config d.toml", "expected a whole number of 0 or more")]
-fn a_misspelt_line_is_told_what_is_meant(#[case] line: &str, #[case] expected: &str) {
+fn a_misspelt_line_gets_a_suggestion(#[case] line: &str, #[case] expected: &str) {
     let place = TestFolder::empty();
     fs::write(place.path("c.toml"), "[optimise]\niterations = 3\n").unwrap();
     fs::write(place.path("d.toml"), "[optimize]\niterations = \"a\"\n").unwrap();

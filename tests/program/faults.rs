@@ -69,7 +69,7 @@ impl Ran {
 
     fn says(&self, parts: &[&str]) -> &Self {
         for part in parts {
-            assert!(self.output.contains(part), "`{part}` is not said: {}", self.output);
+            assert!(self.output.contains(part), "`{part}` is missing: {}", self.output);
         }
         self
     }

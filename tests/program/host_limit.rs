@@ -344,9 +344,8 @@ fn results_that_do_not_reach_stdout_end_with_1() {
     on_full_stdout(&mut command(&["doctor"])).refused(1, &expected);
     on_full_stdout(command(&["profile"]).arg(&model)).refused(1, &expected);
     on_full_stdout(command(&["compare"]).arg(&model)).refused(1, &expected);
-    for requested in [&["--version"][..], &["--help"], &["help", "train"], &["completions", "man"]]
-    {
-        on_full_stdout(&mut command(requested)).refused(1, &expected);
+    for args in [&["--version"][..], &["--help"], &["help", "train"], &["completions", "man"]] {
+        on_full_stdout(&mut command(args)).refused(1, &expected);
     }
 }
 

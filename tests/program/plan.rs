@@ -47,7 +47,7 @@ fn the_preset_fast_is_planned_for_the_number_that_it_grows_to() {
         assert_eq!((number(&fast["count"]), &fast["from"]), (345, from));
     }
     assert_eq!(number(&gaussians(&["--preset=fast", "--max-points=7000"])["count"]), 7000);
-    // Of which there are none, where no densification step comes.
+    // A run without a densification step adds no Gaussians.
     let none = gaussians(&["--strategy=budget", "--iterations=100"]);
     assert_eq!(number(&none["count"]), 200);
 }
@@ -544,7 +544,7 @@ fn training_views_get_smaller_in_a_plan_where_that_is_named() {
     assert_eq!((&plain["training_scale"], &smaller["training_scale"]), (&1.0.into(), &1.0.into()));
     let [all, least] = [&plain, &smaller].map(|report| number(&report["least"]));
     assert!(least < all, "{least} {all}");
-    // Where new Gaussians may be refused, the model does not grow to what needs it.
+    // If new Gaussians may be refused, the model does not grow so far that views must shrink.
     assert_eq!(number(&with("slack,births,resolution", &[])["least"]), all);
     let limit = format!("{}KiB", (least + all) / 2048 * 100 / 97);
     let between = with("slack,resolution", &["--vram-limit", &limit]);

@@ -41,7 +41,7 @@ fn views_grow_and_are_evaluated_at_full_size() {
         "[ITER 90] Training views are drawn at full size",
     ]);
     assert_eq!(sizes(&place, "model"), [(0, 4), (20, 2), (90, 1)]);
-    // There are densification steps among views of every size.
+    // Each view size has densification steps.
     assert!(!place.events("model", "densified").is_empty());
     let psnr = |model| -> Vec<f64> {
         let mut evaluated = place.events(model, "evaluated");

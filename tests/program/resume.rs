@@ -47,8 +47,8 @@ const STOPS_WITH_FILTERS: [u32; 3] = [60, 75, 97];
 /// Iterations of such a run. After density control, filters come every 100 iterations, but for the last 100.
 const FILTERED: u32 = 205;
 
-/// A run with both filters, in `unbroken`: densification steps after 60 and 90 iterations, opacities that are
-/// reset after 80, and a filter after 100 that follows no densification step.
+/// A run with both filters, in `unbroken`: densification steps after 60 and 90 iterations, an opacity reset after 80,
+/// and a filter after 100 that follows no densification step.
 static WITH_FILTERS: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("eventful_with_filters", |place| {
         let sooner = ["--densify-until-iter=95", "--opacity-reset-interval=80"];

@@ -88,7 +88,7 @@ fn budget_grows_to_its_number_at_an_even_pace_and_resumes() {
     place.trained(160, &flags);
     let [counts, pruned, cloned, split] = ["gaussians", "pruned", "cloned", "split"]
         .map(|key| place.numbers("model", "densified", key));
-    // The last densification step adds as many as are missing, before it prunes.
+    // The last densification step adds all missing Gaussians before it prunes.
     assert_eq!(counts.last().unwrap() + pruned.last().unwrap(), 300, "{counts:?} {pruned:?}");
     assert!(counts.iter().all(|&count| count <= 300), "{counts:?}");
     let born: Vec<u64> = cloned.iter().zip(&split).map(|(cloned, split)| cloned + split).collect();
@@ -246,7 +246,7 @@ fn a_longer_resumed_run_is_not_held_to_passes_of_the_shorter_one() {
     let place = TestFolder::with_scene();
     end(place.train().args(["--max-passes=2", "--densify-until-iter=0"])).done();
     end(place.train().args(["--resume", "--iterations=6030"])).done();
-    // An image an iteration, of which every tenth is told.
+    // One image per iteration; every tenth is reported.
     let steps = place.numbers("model", "step", "iteration");
     assert_eq!(steps.iter().filter(|&&step| step > 6000).count(), 3);
     assert!(place.ply(6030).exists());
@@ -502,7 +502,7 @@ fn accumulate_is_another_name_of_batch_views() {
     place.assert_same(["batch", "sum"], 24);
 }
 
-/// The model after one densification step, after 30 of 31 iterations.
+/// Returns the model of 31 iterations with one densification step, after the 30th.
 fn after_a_densification_step(place: &TestFolder, model: &str, flags: &[&str]) -> Gaussians {
     let step = ["--densify-from-iter=10", "--densification-interval=30", "--densify-until-iter=31"];
     place.trained_into(model, 31, &[&step, flags].concat());
@@ -530,7 +530,7 @@ fn densification_leaves_nothing_more_transparent_than_min_opacity(
         &[flags, &[&format!("--min-opacity={min}")]].concat(),
     );
     let (usual, found) = (sigmoid(least(&usual)), sigmoid(least(&pruned)));
-    // One step follows the densification step.
+    // One iteration follows the densification step.
     assert!(usual < 0.75 * min && found > 0.95 * min, "{usual} and {found}");
     assert!(!pruned.is_empty());
 }
@@ -548,7 +548,7 @@ fn densification_removes_what_is_larger_than_prune_scale() {
     let pruned = after_a_densification_step(&place, "pruned", &[&flags[..], &[&flag]].concat());
     assert!(!pruned.is_empty() && pruned.len() < usual.len(), "{} rows", pruned.len());
     let most = (0..pruned.len()).map(|row| largest_scale(&pruned, row)).fold(0.0, f32::max);
-    // One step follows the densification step: 5e-3 of a logarithm.
+    // One iteration follows the densification step: 5e-3 of a logarithm.
     assert!(f64::from(most) <= share * extent * 1.02, "{most}");
 }
 

@@ -109,7 +109,7 @@ fn colours_are_fitted_to_the_photographs_of_the_run() {
     // The mesh covers a small part of the pictures, and no colour helps beside it.
     assert!(after > before + 0.3, "{made}");
     let [views, fitted] = ["views.glb", "fitted.glb"].map(figures);
-    // Means over views are other means than that of all pixels; the last densification step counts, too.
+    // The mean over views differs from the mean over all pixels; the last densification step counts, too.
     assert!(fitted > views + 0.3 && (views - before).abs() < 1.0, "{views} {fitted} {made}");
     let again = export(&place, &[&flags[..], &["--overwrite"]].concat()).done();
     again.prints(&["fitted to the training photographs"]);
@@ -439,7 +439,7 @@ fn batches_and_an_earlier_mesh_are_trained_too() {
 
 const SURFELS_ITERATIONS: u32 = 60;
 
-/// With a densification step.
+/// Flags of a run with a densification step.
 const SURFELS_FLAGS: [&str; 6] = words(
     "--primitive=surfels --eval --densify-from-iter=10 --densification-interval=40 \
      --sh-degree-interval=20 --max-points=600",

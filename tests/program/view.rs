@@ -355,7 +355,7 @@ fn a_run_shows_itself_and_follows_its_page() {
     };
     let spz = shown().or_else(shown).unwrap();
     assert!(!parse_spz(&spz.body, None).unwrap().splats.is_empty());
-    // Both are handled, the one after the other.
+    // Both are handled, one after the other.
     ask("checkpoint");
     ask("pause");
     let is_checkpoint = |event: &Value| event["event"] == "saved" && event["what"] == "checkpoint";
@@ -708,7 +708,7 @@ fn a_pause_lasts_until_the_run_is_told_to_go_on_and_is_no_training() {
     assert!(!run.live("control_1.json").exists());
     run.watch();
     let iteration = run.finish_request("a", "pause");
-    // The file is gone when it is handled.
+    // The file is removed after the request is handled.
     assert!(!run.live("control_1.json").exists());
     let steps = run.events("step").len();
     sleep(Duration::from_millis(1500));
@@ -770,7 +770,7 @@ fn a_signal_ends_a_pause() {
 }
 
 #[test]
-fn requests_are_left_alone_where_they_are_not_accepted() {
+fn requests_are_ignored_if_they_are_not_accepted() {
     let mut run = WatchedRun::start(&["--live-control=false"]);
     run.send_request("1", "stop");
     run.watch();

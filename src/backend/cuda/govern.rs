@@ -168,7 +168,7 @@ pub(super) fn has_room_on_host<P: CudaPrimitive>(
     wanted <= heap.left_on_host().0
 }
 
-/// Runs work that needs memory, and gives up one holding after the other if there is too little.
+/// Runs work that needs memory, and takes fallbacks in order while memory is short.
 pub(super) fn with_room<R>(
     policy: &mut FallbackPolicy,
     mut parts: Parts<'_>,
@@ -404,7 +404,7 @@ fn in_coarse(earlier: Bytes, coarse: &PlannedCoarse) -> Bytes {
     if coarse.maps.are_drawn() { Bytes(3 * earlier.0) } else { earlier }
 }
 
-/// Returns how many of `wish` new Gaussians fit when everything is given up that precedes them.
+/// Returns how many of `wish` new Gaussians fit after all earlier fallbacks are taken.
 pub(super) fn new_gaussians<P: Primitive>(
     high_water: &ScratchHighWater,
     model: &Model<P>,

@@ -175,9 +175,9 @@ struct TileLists<'a> {
     visible: usize,
     splat_from_instance: &'a [u32],
     ranges: &'a [TileRange],
-    /// [tiles, parts]
+    /// [tiles, warp tiles]
     reached: &'a [u32],
-    /// [words, parts]
+    /// [words, warp tiles]
     hits: &'a [u32],
 }
 
@@ -250,7 +250,7 @@ mod tests {
         let ranges = [range(0, 0), range(0, 40), range(40, 340)];
         let splat_from_instance: Vec<u32> = (0..340).map(|instance| instance % 100).collect();
         let mut reached = vec![0; 3 * WARP_TILES];
-        // Parts 0 and 5 of the second tile, the first finished after 32; part 7 of the third.
+        // Warp tiles 0 (finished after 32) and 5 of the second tile, and 7 of the third.
         (reached[WARP_TILES], reached[WARP_TILES + 5], reached[2 * WARP_TILES + 7]) = (32, 40, 300);
         // Words that were not written hold anything.
         let mut hits = vec![u32::MAX; (340 / 32 + 3 + 1) * WARP_TILES];

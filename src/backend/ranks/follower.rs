@@ -1,4 +1,4 @@
-//! A rank other than 0 as a device: it does what rank 0 has all ranks do.
+//! Ranks other than 0, which carry out the commands of rank 0.
 
 use super::line::{Problem, RankCommand, RankLine, RankNews, ViewReport};
 use super::shard::{RankShard, Shard};
@@ -21,14 +21,14 @@ pub struct Follower<S: RankShard> {
     share: Option<S::Share>,
     gradients: OwnGradients<S>,
     selection: Option<S::Selection>,
-    /// News of the view of the last round, not yet sent.
+    /// Report on the view of the last step, not yet sent.
     report: OwedReport<OwnLosses<S>>,
 }
 
-/// News of a view, not yet sent.
+/// Report on a view, not yet sent.
 enum OwedReport<L> {
     Known(ViewReport),
-    /// The values of its terms, which the device may still be finding.
+    /// Values of the terms, which the device may still be computing.
     Values(L),
 }
 
@@ -49,14 +49,14 @@ impl<L: Pending<LossValues>> OwedReport<L> {
 /// First command of a run.
 #[derive(Debug)]
 pub enum Opening {
-    /// With a run, in which it takes part by [`Follower::join`] unless it says why not.
+    /// A run. The rank joins by [`Follower::join`] or declines with a reason.
     Begin {
         /// The run's configuration, TOML.
         config: String,
         /// The scene's fingerprint.
         scene: u64,
     },
-    /// With nothing: there was nothing to train.
+    /// The end: there was nothing to train.
     End,
 }
 
@@ -73,7 +73,7 @@ impl Opening {
         }
     }
 
-    /// Says to all why this rank takes no part in the run.
+    /// Sends all ranks the reason why this rank does not join the run.
     pub fn decline(line: &RankLine, problem: Problem) -> Result<(), DeviceError> {
         line.all_gather(&Some(problem)).map(drop)
     }
@@ -84,13 +84,13 @@ impl Opening {
 pub enum RankOrder {
     /// The command is done.
     Done,
-    /// Views are to be drawn, by rank: [`Follower::train`] does that.
+    /// Views to draw with [`Follower::train`], by rank.
     Train(Vec<Option<RankView>>),
-    /// No more is to come.
+    /// The run is over.
     End,
 }
 
-/// A photograph, and the terms by which a view is compared with it.
+/// A photograph and the terms of its comparison with a view.
 #[derive(Debug)]
 pub struct RankTarget<T> {
     /// The photograph.
@@ -100,7 +100,7 @@ pub struct RankTarget<T> {
 }
 
 impl<S: RankShard> Follower<S> {
-    /// The device of a shard as that of a rank other than 0: says to all that the scene of the run that begins is here.
+    /// Creates a rank other than 0 from its shard, and confirms to all ranks that it has the run's scene.
     pub fn join(mut shard: S) -> Result<Self, DeviceError> {
         shard.line().check_problems()?;
         shard.meet()?;
@@ -109,7 +109,7 @@ impl<S: RankShard> Follower<S> {
         Ok(Self { shard, share, gradients, selection, report: OwedReport::NONE })
     }
 
-    /// Which rank it is.
+    /// Returns the number of this rank.
     pub fn rank(&self) -> u32 {
         self.shard.line().rank()
     }
@@ -119,12 +119,12 @@ impl<S: RankShard> Follower<S> {
         self.shard.line().world()
     }
 
-    /// Its device, for photographs.
+    /// Returns the rank's device, for photographs.
     pub fn device(&mut self) -> &mut S::Device {
         self.shard.device()
     }
 
-    /// Waits for the next command, and does it where it can alone.
+    /// Waits for the next command, and carries it out unless it needs the caller.
     pub fn follow(&mut self) -> Result<RankOrder, DeviceError> {
         match self.shard.line().take()? {
             RankCommand::Load { sh_degree, rows } => {
@@ -189,8 +189,8 @@ impl<S: RankShard> Follower<S> {
         }
     }
 
-    /// Draws and compares this rank's view among those of all, or says why it cannot be compared; helps the
-    /// others with theirs. What goes wrong with the own view is rank 0's to tell where the others can go on.
+    /// Draws and compares this rank's view, and projects rows into the views of the others. Rank 0 receives the reason
+    /// if this rank's view fails and the others can continue.
     pub fn train(
         &mut self,
         views: &[Option<RankView>],
@@ -241,7 +241,7 @@ fn compared<S: RankShard>(
     shard.device().objective(S::local(share), frame, &objective)
 }
 
-/// Says what this rank has given up of its memory, or has again: the log of the run is rank 0's.
+/// Logs the fallbacks that this rank has taken or undone. Only rank 0 writes the run's log.
 fn log_changes(device: &mut impl Device) {
     let Some(FallbackState { changes, held, budget }) = device.take_changes() else { return };
     for change in changes {

@@ -1,4 +1,4 @@
-//! Rank 0 as a device: all ranks do the work that the trainer asks of it.
+//! Rank 0 as a device: it passes the trainer's calls on to all ranks.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -26,25 +26,25 @@ use crate::perceptual::{LpipsInput, LpipsWeights};
 pub struct Leader<S: RankShard> {
     pub(super) shard: S,
     most_rows: Option<usize>,
-    /// Told the number of an image of each step.
+    /// Callback that receives the image index of each step.
     progress: Option<Box<dyn Fn(u64)>>,
     /// The image that this rank draws next.
     image: u32,
     /// Views that other ranks draw with it.
     others: Vec<RankView>,
-    /// The views whose gradients are on their way.
+    /// The step whose gradients are in transit.
     round: Option<LeaderRound<S>>,
     /// Results of the views of other ranks.
     outcomes: Vec<RankOutcome<LeaderLosses<S>>>,
-    /// The news of the other ranks of their views of the last round, once it has come.
+    /// Reports of the other ranks on their views of the last step, filled when they arrive.
     awaited: Option<Rc<LateReports>>,
-    /// Why a part of a step has failed here, which the others have begun, if that is so: nothing can be asked of them.
+    /// Failure of this rank within a step that the others have begun. No command can be sent after it.
     failed: FailedStep,
 }
 
 type LeaderLosses<S> = RankLosses<<<S as Shard>::Device as Render<Gaussians>>::Losses>;
 
-/// A round on its way.
+/// A step in progress.
 struct LeaderRound<S: RankShard> {
     round: S::Round,
     others: Vec<RankView>,
@@ -53,7 +53,7 @@ struct LeaderRound<S: RankShard> {
 }
 
 impl<S: RankShard> Leader<S> {
-    /// The device of a shard as that of rank 0.
+    /// Creates rank 0 from its shard.
     pub fn new(shard: S) -> Self {
         Self {
             shard,
@@ -74,7 +74,7 @@ impl<S: RankShard> Leader<S> {
         Self { progress: Some(Box::new(progress)), ..self }
     }
 
-    /// Lets the other ranks go: nothing is asked of them any more.
+    /// Ends the run of the other ranks. They receive no later commands.
     pub fn end(&mut self) -> Result<(), DeviceError> {
         self.command(&RankCommand::End)
     }
@@ -93,7 +93,7 @@ impl<S: RankShard> Leader<S> {
         part(&mut self.shard).inspect_err(|error| self.failed.note(error))
     }
 
-    /// The view that this rank draws, in the row of all ranks' views.
+    /// Returns the views of all ranks, `own` first.
     fn by_rank(&mut self, own: RankView) -> Vec<Option<RankView>> {
         let mut views = vec![Some(own)];
         views.extend(std::mem::take(&mut self.others).into_iter().map(Some));
@@ -101,7 +101,7 @@ impl<S: RankShard> Leader<S> {
         views
     }
 
-    /// Takes the ranks' news of the round before.
+    /// Takes the ranks' reports on the previous step.
     fn take_reports(&mut self, reports: Vec<ViewReport>) -> Result<(), DeviceError> {
         for (rank, report) in (0..).zip(&reports) {
             report.check(rank)?;

@@ -1,4 +1,4 @@
-//! Values on their way between ranks: the commands of rank 0, and news of each rank's view.
+//! Values that ranks exchange: the commands of rank 0, and reports on each rank's view.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::backend::{
 use crate::dataset::View;
 use crate::math::morton::Cube;
 
-/// Reason why a rank takes no part in a run.
+/// Reason why a rank does not join a run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Problem {
     /// The scene differs.
@@ -27,7 +27,7 @@ pub enum Problem {
     Device(String),
 }
 
-/// A rank's way to the others. Its clones are the same way: all ranks make the same calls in the same order.
+/// Connection of a rank to the others. Clones share it. All ranks make the same calls in the same order.
 #[derive(Clone)]
 pub struct RankLine {
     rank: u32,
@@ -36,13 +36,13 @@ pub struct RankLine {
 }
 
 impl RankLine {
-    /// The way over an exchange.
+    /// Creates the line over an exchange.
     pub fn new(exchange: Exchange) -> Self {
         let (rank, world) = (exchange.rank(), exchange.world());
         Self { rank, world, exchange: Arc::new(Mutex::new(exchange)) }
     }
 
-    /// This rank.
+    /// Returns the number of this rank.
     pub fn rank(&self) -> u32 {
         self.rank
     }
@@ -52,7 +52,7 @@ impl RankLine {
         self.world
     }
 
-    /// A call of the exchange, whose error is kept there for the calls that follow.
+    /// Makes a call of the exchange, which keeps an error for later calls.
     fn call<T>(
         &self,
         make: impl FnOnce(&mut Exchange) -> Result<T, ExchangeError>,
@@ -61,18 +61,18 @@ impl RankLine {
         Ok(make(&mut exchange)?)
     }
 
-    /// Rank 0 gives all ranks a value.
+    /// Sends a value from rank 0 to all ranks.
     pub(in crate::backend) fn give<T: Serialize>(&self, value: &T) -> Result<(), DeviceError> {
         let bytes = encoded(value, 0)?;
         self.call(|exchange| exchange.broadcast(Some(bytes)).map(drop))
     }
 
-    /// Receives a value of rank 0.
+    /// Receives a value from rank 0.
     pub(in crate::backend) fn take<T: DeserializeOwned>(&self) -> Result<T, DeviceError> {
         decoded(0, &self.call(|exchange| exchange.broadcast(None))?)
     }
 
-    /// Sends each rank its value, by rank, and takes one from each.
+    /// Sends each rank its value, and returns the values of all ranks, by rank.
     pub(in crate::backend) fn all_to_all<T: Serialize, U: DeserializeOwned>(
         &self,
         outgoing: &[T],
@@ -82,7 +82,7 @@ impl RankLine {
         by_rank(&self.call(|exchange| exchange.all_to_all(outgoing))?)
     }
 
-    /// Every rank's value, by rank.
+    /// Returns every rank's value, by rank.
     pub(in crate::backend) fn all_gather<T: Serialize + DeserializeOwned>(
         &self,
         mine: &T,
@@ -91,7 +91,7 @@ impl RankLine {
         by_rank(&self.call(|exchange| exchange.all_gather(mine))?)
     }
 
-    /// Says that nothing is wrong here with the run that begins; an error where a rank says what is.
+    /// Reports that this rank can join the run. Returns an error if another rank cannot.
     pub(super) fn check_problems(&self) -> Result<(), DeviceError> {
         let problems = (0..).zip(self.all_gather(&None::<Problem>)?);
         let mut found = problems.filter_map(|(rank, problem)| Some((rank, problem?)));
@@ -104,7 +104,7 @@ impl RankLine {
         }
     }
 
-    /// Every rank's value, by rank, on rank 0 alone.
+    /// Returns every rank's value, by rank, on rank 0 only.
     pub(in crate::backend) fn gather_first<T: Serialize + DeserializeOwned>(
         &self,
         mine: &T,
@@ -133,15 +133,15 @@ fn unreadable(rank: u32, error: &postcard::Error) -> DeviceError {
 
 // Commands.
 
-/// The form of what ranks send each other: another number where a command, or what it moves, has changed.
+/// Version of the protocol between ranks. Increment it if a command or its data change.
 pub const RANK_PROTOCOL: u32 = 4;
 
-/// Something that all ranks do together.
+/// A command to all ranks.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum RankCommand {
     /// Open the scene of a run, by its configuration (TOML) and fingerprint.
     Begin { config: String, scene: u64 },
-    /// Take rows of a new model, of which all ranks have this number.
+    /// Receive rows of a new model that has this number of rows.
     Load { sh_degree: u32, rows: usize },
     /// Send rank 0 the rows of these numbers.
     Read(Range<usize>),
@@ -153,7 +153,7 @@ pub(super) enum RankCommand {
     Draw(ViewSetup),
     /// Draw, compare and differentiate these views, by rank.
     Train(Vec<Option<RankView>>),
-    /// Say what became of the views of the last round.
+    /// Report the results of the last step's views.
     Report,
     /// Move down the gradients.
     Step(AdamStep),
@@ -175,14 +175,14 @@ pub(super) enum RankCommand {
     End,
 }
 
-// News of a view.
+// Reports on a view.
 
-/// News of a rank for the others, after it has projected its rows into the views that they draw in a round.
+/// Report of a rank to the others, after it has projected its rows into the views of a step.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RankNews {
-    /// Reason why its own view cannot be compared: the round goes on without that view.
+    /// Reason why its own view cannot be compared. The step continues without that view.
     pub(in crate::backend) problem: Option<String>,
-    /// Result of its view of the round before.
+    /// Result of its view of the previous step.
     pub(in crate::backend) report: ViewReport,
     /// Numbers of splats of its rows in the view of each rank, and of their pairs with tiles if the device counts
     /// them; `[world]`. 0 for its own view, which it counts later.
@@ -190,7 +190,7 @@ pub struct RankNews {
 }
 
 impl RankNews {
-    /// None at all.
+    /// No report.
     pub(in crate::backend) const NONE: Self =
         Self { problem: None, report: ViewReport::NoView, counts: Vec::new() };
 }
@@ -214,14 +214,14 @@ pub(in crate::backend) struct Reported {
 }
 
 impl ViewReport {
-    /// A view of these values.
+    /// Creates the report on a view with these values.
     pub(super) fn added(values: LossValues) -> Self {
         let LossValues { total, pairs } = values;
         let pairs = pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         Self::Added(Reported { total, pairs })
     }
 
-    /// The values of the view of a rank that is compared by these terms.
+    /// Returns the values of these terms in the rank's view.
     pub(super) fn values(&self, rank: u32, terms: &Terms) -> Result<LossValues, DeviceError> {
         match self {
             Self::Added(Reported { total, pairs }) => {
@@ -239,7 +239,7 @@ impl ViewReport {
         }
     }
 
-    /// The error that it tells, if it does.
+    /// Returns an error if the view failed.
     pub(super) fn check(&self, rank: u32) -> Result<(), DeviceError> {
         match self {
             Self::Failed(message) => Err(DeviceError::OfRank { rank, message: message.clone() }),
@@ -248,7 +248,7 @@ impl ViewReport {
     }
 }
 
-// Values of the terms. Those of other ranks come with their news of the next round, so that nobody waits.
+// Values of the terms. Values of other ranks arrive with the reports of the next step, so that no rank waits.
 
 /// Values of a view's terms, computed by this rank or another.
 pub enum RankLosses<L> {
@@ -285,7 +285,7 @@ impl<L: Pending<LossValues>> Pending<LossValues> for RankLosses<L> {
     }
 }
 
-/// Why a step failed on rank 0 that the others had begun, if one did: they wait within it, and hear nothing.
+/// Reason why a step failed on rank 0 while the others wait in it and receive no commands.
 #[derive(Clone, Default)]
 pub(super) struct FailedStep(Rc<RefCell<Option<String>>>);
 
@@ -295,7 +295,7 @@ impl FailedStep {
         self.0.borrow_mut().get_or_insert_with(|| error.to_string());
     }
 
-    /// An error where a step has failed.
+    /// Returns an error if a step has failed.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         match &*self.0.borrow() {
             Some(message) => Err(DeviceError::OfRank { rank: 0, message: message.clone() }),
@@ -304,7 +304,7 @@ impl FailedStep {
     }
 }
 
-/// News of the ranks of their views of a round.
+/// Reports of the ranks on their views of a step.
 pub struct LateReports {
     line: RankLine,
     failed: FailedStep,
@@ -312,7 +312,7 @@ pub struct LateReports {
 }
 
 impl LateReports {
-    /// News that will come by this line.
+    /// Creates reports that arrive later on this line.
     pub(super) fn new(line: RankLine, failed: FailedStep) -> Self {
         Self { line, failed, found: RefCell::new(None) }
     }
@@ -321,12 +321,12 @@ impl LateReports {
         self.found.borrow().is_some()
     }
 
-    /// Takes the news, by rank, unless it was asked for before.
+    /// Stores the reports, by rank, unless they were requested before.
     pub(super) fn come(&self, reports: Vec<ViewReport>) {
         self.found.borrow_mut().get_or_insert(reports);
     }
 
-    /// Returns the news of a rank; asks for it if it has not come.
+    /// Returns the report of a rank. Requests the reports if they have not arrived.
     fn of(&self, rank: u32) -> Result<ViewReport, DeviceError> {
         if !self.are_there() {
             self.failed.check()?;

@@ -10,11 +10,11 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `view.rs` | views of a step, as the trainer deals them out |
+//! | `view.rs` | views of a step |
 //! | `shard.rs` | methods that a device adds to be one of several ranks |
-//! | `line.rs` | values on their way between ranks: commands, news, and values of terms |
+//! | `line.rs` | values that ranks exchange: commands, reports, and values of terms |
 //! | `numbering.rs` | the rank that holds each row |
-//! | `rows.rs` | rows on their way from rank 0 to their ranks, and back |
+//! | `rows.rs` | rows sent from rank 0 to their ranks, and back |
 //! | `leader.rs` | rank 0 as a device |
 //! | `follower.rs` | the other ranks |
 

@@ -1,42 +1,42 @@
-//! Which rank has which rows of a model, and the numbers of the rows among those of all ranks.
+//! Assignment of a model's rows to ranks, and the numbers of the rows among all ranks.
 //!
-//! In the order of their numbers rows are dealt to the ranks in runs, so that each has a share of every part of
-//! the scene. A rank has its rows in the order of their numbers. Numbers are those that the rows of one rank
-//! would have: they are the order of files, and what random numbers go by.
+//! Rows are dealt to the ranks in runs, by number, so that each rank has a share of every part of the scene. A rank has
+//! its rows in ascending order. A row has the number that it would have on a single rank: files are in this order, and
+//! random numbers depend on it.
 
 use std::ops::Range;
 
 use crate::backend::DeviceError;
 
-/// Rows of a run, at most: as many as blocks of the device's memory hold.
+/// Maximum number of rows of a run: the size of a block of the device's memory.
 const RUN_ROWS: usize = 4096;
 
-/// Runs that each rank gets of a small model, about.
+/// Approximate number of runs per rank in a small model.
 const RUNS_OF_RANK: usize = 8;
 
-/// Rows that lie together in a device's memory.
+/// Rows per lane block.
 const LANES: usize = 32;
 
-/// Which rank has which rows.
+/// Assignment of rows to ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::backend) struct Numbering {
     world: u32,
-    /// In the order of numbers.
+    /// Runs, by number.
     runs: Vec<NumberedRun>,
 }
 
-/// Rows of one rank whose numbers follow each other.
+/// Rows of one rank with consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NumberedRun {
     rank: u32,
-    /// The number of its first row.
+    /// Number of the first row.
     number: usize,
-    /// The place of its first row among those of the rank.
+    /// Index of the first row on the rank.
     place: usize,
     rows: usize,
 }
 
-/// Rows of one rank that follow each other there.
+/// Consecutive rows on a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::backend) struct RankRows {
     pub(in crate::backend) rank: u32,
@@ -52,7 +52,7 @@ impl Numbering {
         Self::of_owners(world, ranks.flat_map(|rank| std::iter::repeat_n(rank, run)).take(rows))
     }
 
-    /// Numbers N rows of each rank, one rank after the other.
+    /// Numbers the rows of the ranks, one rank after another.
     pub(in crate::backend) fn of_counts(counts: impl IntoIterator<Item = usize>) -> Self {
         let mut numbering = Self { world: 0, runs: Vec::new() };
         let mut number = 0;
@@ -71,7 +71,7 @@ impl Numbering {
         Self::of_counts(self.counts())
     }
 
-    /// Rows of these ranks, in the order of their numbers.
+    /// Creates the numbering from the rank of each row.
     pub(in crate::backend) fn of_owners(world: u32, owners: impl IntoIterator<Item = u32>) -> Self {
         let mut runs: Vec<NumberedRun> = Vec::new();
         let mut places = vec![0; world as usize];
@@ -85,30 +85,30 @@ impl Numbering {
         Self { world, runs }
     }
 
-    /// Rows of all ranks.
+    /// Returns the number of rows of all ranks.
     pub(in crate::backend) fn len(&self) -> usize {
         self.runs.last().map_or(0, |run| run.number + run.rows)
     }
 
-    /// The rank of each row, in the order of their numbers.
+    /// Returns the rank of each row, by number.
     pub(in crate::backend) fn owners(&self) -> impl Iterator<Item = u32> {
         self.runs.iter().flat_map(|run| std::iter::repeat_n(run.rank, run.rows))
     }
 
-    /// The numbers of a rank's rows, ascending.
+    /// Returns the numbers of a rank's rows, ascending.
     pub(in crate::backend) fn numbers_of(&self, rank: u32) -> Vec<u64> {
         let own = self.runs.iter().filter(|run| run.rank == rank);
         own.flat_map(|run| run.number as u64..(run.number + run.rows) as u64).collect()
     }
 
-    /// The rank that has the row of a number, which is one of a row, and the row's place there.
+    /// Returns the rank of a row, and the row's index there. The number must be a row's.
     pub(in crate::backend) fn find(&self, number: usize) -> (u32, usize) {
         let after = self.runs.partition_point(|run| run.number <= number);
         let run = self.runs[after - 1];
         (run.rank, run.place + number - run.number)
     }
 
-    /// Rows of each rank.
+    /// Returns the number of rows of each rank.
     pub(in crate::backend) fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.world as usize];
         for run in &self.runs {
@@ -117,7 +117,7 @@ impl Numbering {
         counts
     }
 
-    /// The rows of these numbers, in their order.
+    /// Returns the rows of these numbers, in order.
     pub(in crate::backend) fn pieces(&self, numbers: &Range<usize>) -> Vec<RankRows> {
         let first = self.runs.partition_point(|run| run.number + run.rows <= numbers.start);
         let within = self.runs[first..].iter().take_while(|run| run.number < numbers.end);
@@ -151,8 +151,8 @@ impl Numbering {
         Ok(())
     }
 
-    /// Values of all rows in the order of their numbers, of those that each rank has of its own, `width` a row: as
-    /// many as [`Self::check`] has found.
+    /// Returns the values of all rows, by number, from the values of each rank, `width` per row. [`Self::check`] must
+    /// have passed.
     pub(in crate::backend) fn in_order<T: Copy>(
         &self,
         of_ranks: &[Vec<T>],

@@ -1,4 +1,4 @@
-//! Rows of a model on their way from rank 0 to the ranks that hold them, and back.
+//! Transfer of a model's rows from rank 0 to the ranks that hold them, and back.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,19 +13,19 @@ use crate::math::sh::MAX_DEGREE;
 use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Group, Primitive as _};
 
-/// The rows of this rank, which come in parts.
+/// The rows of this rank, received in parts.
 pub(in crate::backend) struct ReceivedRows<F> {
     len: usize,
     sh_degree: u32,
     optional: OptionalColumns,
     /// The next part; nothing after the last.
     next_part: F,
-    /// Rows that have come and were not read.
+    /// Received rows that are not yet read.
     waiting: Option<Snapshot<Gaussians>>,
 }
 
 impl<E: From<DeviceError>, F: FnMut() -> Result<Option<Snapshot<Gaussians>>, E>> ReceivedRows<F> {
-    /// Takes part in what is still dealt to other ranks, once all own rows were read.
+    /// Takes part in the distribution to other ranks after all own rows were read.
     pub(in crate::backend) fn end(mut self) -> Result<(), E> {
         while (self.next_part)()?.is_some() {}
         Ok(())
@@ -131,7 +131,7 @@ fn swap(
     part.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })?.unpack(0, rows)
 }
 
-/// The rows of these numbers with their moments and statistics, on rank 0. `read` reads a rank's own.
+/// Returns the rows of these numbers with moments and statistics, on rank 0. `read` reads a rank's own rows.
 pub(in crate::backend) fn read(
     line: &RankLine,
     numbering: &Numbering,
@@ -154,7 +154,7 @@ pub(in crate::backend) fn read(
     Ok(Some(all))
 }
 
-/// The parameters of the rows of these numbers, in their order, on rank 0. `sample` has those of a rank's own.
+/// Returns the parameters of the rows of these numbers, in this order, on rank 0. `sample` reads a rank's own rows.
 pub(in crate::backend) fn sample(
     line: &RankLine,
     numbering: &Numbering,
@@ -333,13 +333,13 @@ impl PackedRows {
         Snapshot::zeros(self.sh_degree, rows, optional)
     }
 
-    /// The rows, as this rank has sent them; an error of that rank where they are not so many.
+    /// Returns the rows that rank `rank` has sent. Fails if their number or size is wrong.
     pub(super) fn unpack(
         self,
         rank: u32,
         expected_rows: usize,
     ) -> Result<Snapshot<Gaussians>, DeviceError> {
-        // Before memory is taken for them.
+        // Checked before memory is allocated for the rows.
         if self.rows != expected_rows {
             let message = format!("it sends {} of {expected_rows} rows", self.rows);
             return Err(DeviceError::OfRank { rank, message });

@@ -14,41 +14,41 @@ use crate::dataset::View;
 use crate::math::morton::Cube;
 use crate::model::Gaussians;
 
-/// A rank's own device and its way to the others.
+/// A rank's own device and its connection to the others.
 pub trait Shard: Sized {
     /// The device.
     type Device: TrainDevice;
-    /// The rows of a model that the rank has, and what all ranks know of all rows.
+    /// The rank's rows of a model, and the facts about all rows that all ranks have.
     type Share;
 
     /// True if the other ranks always wait for the gradients of this rank's view. A failure of the view then ends the
     /// rank.
     const MUST_DRAW: bool;
 
-    /// The device.
+    /// Returns the device.
     fn device(&mut self) -> &mut Self::Device;
 
-    /// The device, for queries.
+    /// Returns the device, for queries.
     fn as_device(&self) -> &Self::Device;
 
-    /// The way to the other ranks.
+    /// Returns the connection to the other ranks.
     fn line(&self) -> &RankLine;
 
-    /// The rank's rows.
+    /// Returns the rank's rows.
     fn local(share: &Self::Share) -> &<Self::Device as Store<Gaussians>>::Model;
 
-    /// The rank's rows, for changes that other ranks need not know.
+    /// Returns the rank's rows, for changes that concern no other rank.
     fn local_mut(share: &mut Self::Share) -> &mut <Self::Device as Store<Gaussians>>::Model;
 
-    /// Makes the device ready to work with those of the others.
+    /// Connects the device to those of the other ranks.
     fn meet(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 }
 
-/// Rows given to ranks, read from them and put in order.
+/// Distribution, reading and sorting of rows.
 pub trait DealtRows: Shard {
-    /// Rank 0's part of [`Self::take_rows`]: deals the rows out, of which it holds a chunk at a time.
+    /// Distributes the rows from rank 0, a chunk at a time; the others call [`Self::take_rows`].
     fn deal<S: Rows<Gaussians>>(
         &mut self,
         source: &mut S,
@@ -57,17 +57,17 @@ pub trait DealtRows: Shard {
     where
         S::Error: From<DeviceError>;
 
-    /// The rows of this rank of so many that rank 0 deals out.
+    /// Receives this rank's share of the N rows that rank 0 distributes.
     fn take_rows(&mut self, sh_degree: u32, rows: usize) -> Result<Self::Share, DeviceError>;
 
-    /// The rows of these numbers with their moments and statistics, on rank 0.
+    /// Returns the rows of these numbers with moments and statistics, on rank 0.
     fn read(
         &mut self,
         share: &mut Self::Share,
         numbers: &Range<usize>,
     ) -> Result<Option<Snapshot<Gaussians>>, DeviceError>;
 
-    /// The parameters of the rows of these numbers, in their order, on rank 0.
+    /// Returns the parameters of the rows of these numbers, in this order, on rank 0.
     fn sample(
         &mut self,
         share: &mut Self::Share,
@@ -77,14 +77,14 @@ pub trait DealtRows: Shard {
     /// Returns the columns and bytes of the rows of all ranks.
     fn shape(&self, share: &Self::Share) -> ModelShape;
 
-    /// Puts the rows in the order of their places along the Z-curve around a cube.
+    /// Sorts the rows along the Z-curve of a cube.
     fn reorder(&mut self, share: &mut Self::Share, cube: &Cube) -> Result<(), DeviceError>;
 
     /// Returns the largest part of `wish`, the number of new Gaussians of all ranks, for which this rank has memory.
     fn grant(&mut self, share: &mut Self::Share, wish: usize) -> Result<usize, DeviceError>;
 }
 
-/// Views drawn by ranks: splats on their way to who draws, and gradients on their way back.
+/// Views drawn by ranks: exchange of splats and of their gradients.
 pub trait SharedViews: Shard {
     /// The rank's own splats in the views of all ranks, until gradients come back.
     type Round;
@@ -98,7 +98,7 @@ pub trait SharedViews: Shard {
         setups: &[Option<&ViewSetup>],
     ) -> Result<(Self::Round, Self::Splats), DeviceError>;
 
-    /// Projects training views, except those that their ranks cannot compare. Returns the news of all ranks too.
+    /// Projects training views, except those that their ranks cannot compare. Also returns the news of all ranks.
     #[expect(clippy::type_complexity, reason = "a few associated types")]
     fn project_to_train(
         &mut self,
@@ -116,8 +116,8 @@ pub trait SharedViews: Shard {
         splats: Self::Splats,
     ) -> Result<<Self::Device as Render<Gaussians>>::Frame<S>, DeviceError>;
 
-    /// Brings the gradients of a frame's splats to the ranks of their rows, which add them to their own and
-    /// to the statistics. A rank whose view came to nothing has no frame.
+    /// Sends the gradients of a frame's splats to the ranks of their rows, which add them to their gradients and
+    /// statistics. A rank whose view failed has no frame.
     fn add_gradients(
         &mut self,
         share: &mut Self::Share,
@@ -126,7 +126,7 @@ pub trait SharedViews: Shard {
         gradients: &mut <Self::Device as Render<Gaussians>>::Gradients,
     ) -> Result<(), DeviceError>;
 
-    /// Puts the blend weights of all rows in these views where the statistics were.
+    /// Replaces the statistics with the blend weights of all rows in these views.
     fn weigh(
         &mut self,
         share: &mut Self::Share,
@@ -134,7 +134,7 @@ pub trait SharedViews: Shard {
         settings: &RenderSettings,
     ) -> Result<(), DeviceError>;
 
-    /// Moves the rows of this rank.
+    /// Applies a step of Adam to the rows of this rank.
     fn step(
         &mut self,
         share: &mut Self::Share,
@@ -159,7 +159,7 @@ pub trait SharedEdits: Shard {
         pick: Pick,
     ) -> Result<Self::Selection, DeviceError>;
 
-    /// Edits the rows of this rank by what was selected of all; returns what was done on all.
+    /// Edits the selected rows of this rank. Returns the counts of all ranks.
     fn edit(
         &mut self,
         share: &mut Self::Share,
@@ -170,7 +170,7 @@ pub trait SharedEdits: Shard {
     /// Changes all rows alike.
     fn adjust(&mut self, share: &mut Self::Share, adjust: &Adjust) -> Result<(), DeviceError>;
 
-    /// Finds the 3D filter anew from these views.
+    /// Recomputes the 3D filter from these views.
     fn smooth(
         &mut self,
         share: &mut Self::Share,
@@ -179,7 +179,7 @@ pub trait SharedEdits: Shard {
     ) -> Result<(), DeviceError>;
 }
 
-/// All that ranks do together.
+/// All operations that ranks do together.
 pub trait RankShard: DealtRows + SharedViews + SharedEdits {}
 
 impl<S: DealtRows + SharedViews + SharedEdits> RankShard for S {}

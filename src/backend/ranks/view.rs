@@ -8,7 +8,7 @@ use crate::dataset::View;
 use crate::math::Divisor;
 use crate::model::Gaussians;
 
-/// A view and its settings for all ranks: each projects its part of the model into the view.
+/// A view and its settings for all ranks. Each rank projects its part of the model into the view.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ViewSetup {
     /// The view.
@@ -19,18 +19,18 @@ pub struct ViewSetup {
     pub surface: bool,
     /// Statistics of density control that the backward pass adds to.
     pub observe: Option<Statistics>,
-    /// By how much it is smaller than its photograph.
+    /// Ratio of the photograph's size to the view's.
     pub divisor: Divisor,
 }
 
 impl ViewSetup {
-    /// A view on its way to be shown.
+    /// Creates the setup of a view that is shown.
     pub(in crate::backend) fn shown(view: &View, settings: &RenderSettings, surface: bool) -> Self {
         let (view, settings) = (view.clone(), *settings);
         Self { view, settings, surface, observe: None, divisor: Divisor::One }
     }
 
-    /// Returns the settings by which every rank projects its rows into the view.
+    /// Returns the settings with which every rank projects its rows.
     pub(in crate::backend) fn drawing(&self) -> DrawSettings {
         let inputs = Inputs { maps: self.surface, ..Inputs::NONE };
         let &Self { observe, divisor, .. } = self;
@@ -41,18 +41,18 @@ impl ViewSetup {
     }
 }
 
-/// A view of a step that a certain rank draws and compares.
+/// A view of a step that one rank draws and compares.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RankView {
-    /// The image of the run that it is.
+    /// Index of the image in the run.
     pub image: u32,
-    /// The iteration of the schedule that it is trained by, from 1.
+    /// Iteration of the schedule, from 1.
     pub iteration: u32,
     /// The view's index in the dataset.
     pub index: usize,
-    /// Settings of its rendering.
+    /// The view and its settings.
     pub setup: ViewSetup,
-    /// The terms that it is compared by. They do not travel: the rank has the same configuration.
+    /// Terms of the comparison. They are not sent, because each rank has the same configuration.
     #[serde(skip)]
     pub terms: Terms,
 }
@@ -60,9 +60,9 @@ pub struct RankView {
 /// Result of a view that another rank drew.
 #[derive(Clone, Debug)]
 pub enum RankOutcome<L> {
-    /// Its gradients are among those of the step. The values of the terms at pixels, and of those at samples.
+    /// The step includes its gradients. Values of the terms at pixels, and of the terms at samples.
     Added([L; 2]),
-    /// Its photograph cannot be decoded: why. The step has one view less.
+    /// Reason why its photograph cannot be decoded. The step has one view less.
     Undecodable(String),
 }
 
@@ -73,16 +73,16 @@ pub trait Ranks: Render<Gaussians> {
         1
     }
 
-    /// Makes other ranks open the scene of a run, by its configuration in TOML and its fingerprint.
+    /// Makes other ranks open the scene of a run with this configuration (TOML) and fingerprint.
     fn begin(&mut self, _config: String, _scene: u64) -> Result<(), DeviceError> {
         Ok(())
     }
 
-    /// Has other ranks draw these views while this one draws the next that is trained on, which is this image of
-    /// the run; from rank 1 on, at most one each.
+    /// Assigns views to other ranks, at most one each from rank 1 on. This rank draws the next training
+    /// view meanwhile, image `_image` of the run.
     fn share_views(&mut self, _image: u32, _others: Vec<RankView>) {}
 
-    /// Returns the results of these views, in their order, once the backward pass of this rank's view is done.
+    /// Returns the results of these views, in order. Call it after the backward pass of this rank's view.
     fn take_shared(&mut self) -> Vec<RankOutcome<Self::Losses>> {
         Vec::new()
     }

@@ -72,8 +72,8 @@ pub struct CoarseGrowth {
 }
 
 impl Growth {
-    /// Returns the peak from the step on if `new_gaussians` of the `wanted` Gaussians are created: scratch of the step,
-    /// of the reordering and of the iterations after it included.
+    /// Returns the peak from the step on if `new_gaussians` of the `wanted` Gaussians are created. The peak includes
+    /// the scratch of the step, of the reordering and of later iterations.
     fn peak(&self, wanted: u64, new_gaussians: u64) -> Bytes {
         let grown = self.model.with(self.model.gaussians + new_gaussians);
         let mut regions = Bytes(0);
@@ -123,8 +123,7 @@ impl Growth {
     }
 }
 
-/// Returns the largest number of `wanted` new Gaussians that stays within the budget until the next step. Zero always
-/// fit.
+/// Returns how many of the `wanted` new Gaussians stay within the budget until the next step. Zero always fits.
 pub fn most_new_gaussians(growth: &Growth, wanted: u64) -> u64 {
     let wanted = wanted.min(MAX_GAUSSIANS.saturating_sub(growth.model.gaussians));
     let fits = |new_gaussians| {

@@ -13,7 +13,7 @@ use crate::layout::{
 use crate::math::Divisor;
 use crate::memory::Bytes;
 
-/// Divisor of the largest model: upper bound on the new Gaussians of all densification steps but the first.
+/// The largest model divided by this bounds the new Gaussians of all densification steps but the first.
 const NEW_GAUSSIANS_SHARE: u64 = 10;
 
 /// A training run.
@@ -150,7 +150,7 @@ impl PlannedRun {
             stage("iteration", most, dry_run(most, step(&view, train).into())),
         ];
         if self.first_divisor != Divisor::One {
-            // The largest model, as if it had no later new Gaussians.
+            // The largest model, as if no Gaussians were added later.
             let view = seen.resized(Divisor::Two.px(seen.px)).of(most);
             let request = ViewRequest { divisor: Divisor::Two, ..train };
             stages.push(stage("smaller views", most, dry_run(most, step(&view, request).into())));

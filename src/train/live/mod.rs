@@ -33,7 +33,7 @@ const PAUSED: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct PageNews {
     pub(super) request: Option<ControlRequest>,
-    /// True if the page is watched and new Gaussians are due.
+    /// True if the page is watched and its next splats are due.
     pub(super) needs_splats: bool,
     /// Warnings for the user.
     pub(super) problems: Vec<String>,
@@ -320,7 +320,7 @@ mod tests {
         let began = place.start + Duration::from_secs(1);
         page.show(1, Gaussians::zeros(0, 3), RenderMode::Dilated, Bytes(7), began);
         assert_eq!(page.held(), Bytes(7));
-        // None are wanted while splats are being written.
+        // No new splats while earlier ones are being written.
         if let Some(writing) = &page.writing {
             while !writing.thread.is_finished() {
                 std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Stage `contribution`: contribution of each Gaussian to the similarity of a view and its photograph.
+//! Stage `contribution`: the contribution of each Gaussian to the similarity of a view and its photograph.
 //!
 //! Rows of tiles run in parallel; each pixel visits its splats front to back. Absent Gaussians are evaluated at their
 //! depth but do not change the pixel.

@@ -167,7 +167,7 @@ impl DealtRows for CudaShard {
 
     fn reorder(&mut self, share: &mut CudaShare, cube: &Cube) -> Result<(), DeviceError> {
         match self.cuda.reorder(&mut share.local, cube) {
-            // It costs this rank some speed, and the others go on as they are told.
+            // This rank becomes slower. The others continue.
             Err(error) if error.is_out_of_memory() => {
                 tracing::debug!("the Gaussians of this rank are not put in order: {error}");
                 Ok(())
@@ -177,7 +177,7 @@ impl DealtRows for CudaShard {
     }
 
     fn grant(&mut self, share: &mut CudaShare, wish: usize) -> Result<usize, DeviceError> {
-        // As new Gaussians are dealt out.
+        // New Gaussians are distributed in this proportion.
         let rows = share.numbering.counts();
         let counts = self.scored.as_ref().map_or(rows, |scored| scored.counts.clone());
         let rank = self.rank() as usize;
@@ -196,7 +196,7 @@ impl DealtRows for CudaShard {
 /// Divides `wanted` among the ranks in proportion to `counts`.
 pub(super) fn parts(wanted: usize, counts: &[usize]) -> Vec<usize> {
     let total = counts.iter().sum::<usize>().max(1) as u128;
-    // The sums are rounded, so that the parts are as many as there are wanted.
+    // The sums are rounded, so that the parts add up to `wanted`.
     let upto = |sum: usize| usize::try_from(wanted as u128 * sum as u128 / total).unwrap_or(wanted);
     let mut before = 0;
     let part = |&count: &usize| {

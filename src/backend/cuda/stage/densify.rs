@@ -80,7 +80,7 @@ impl DensifyWork {
         Ok(work)
     }
 
-    /// Allocates the removal of rows from a model that grows by `new_gaussians` rows before.
+    /// Allocates the removal of rows from a model that first grows by `new_gaussians` rows.
     pub(crate) fn for_new_gaussians(
         session: &Session,
         model: &Model,

@@ -190,7 +190,7 @@ fn serve(connection: u64, stream: &TcpStream, peer: Peer, events: &Sender<Event>
     drop(events.send(Event::Closed { connection }));
 }
 
-/// Time between two looks at the clock.
+/// Interval at which the clock is checked.
 const TICK: Duration = Duration::from_millis(25);
 
 /// After the end of a rank's connection the coordinator waits for the end of its process, and the other way
@@ -393,7 +393,7 @@ impl Core {
         self.end_meeting(FromCoordinator::Refused(refusal));
     }
 
-    /// Ends a meeting that fails. The gate stays open: a rank that comes later is told why.
+    /// Ends a meeting that fails. The gate stays open: a later rank receives the reason.
     fn end_meeting(&mut self, verdict: FromCoordinator) {
         if self.verdict.is_none() && !self.has_met {
             self.send_all(&verdict);

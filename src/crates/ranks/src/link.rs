@@ -102,7 +102,8 @@ impl Link {
         self.progress.store(image, Ordering::Relaxed);
     }
 
-    /// Asks that all ranks stop in an orderly way; each, this one too, hears it by [`watch`](Link::watch).
+    /// Requests an orderly stop of all ranks. Each rank, this one included, receives the request by
+    /// [`watch`](Link::watch).
     pub fn request_stop(&self) {
         self.send(&FromRank::Stop);
     }
@@ -165,7 +166,7 @@ impl Link {
     }
 
     fn send(&self, message: &FromRank) {
-        // Where it fails the coordinator is gone: the reader tells that.
+        // If this fails the coordinator is gone, and the reader reports the loss.
         drop(send(&self.stream, &self.writing, message));
     }
 

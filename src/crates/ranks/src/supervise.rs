@@ -49,7 +49,7 @@ pub enum SuperviseError {
 /// Time for all ranks to join. They meet before they read the scene: only a busy host or a slow network takes long.
 pub const JOIN_TIME: Duration = Duration::from_secs(120);
 
-/// Time between two looks at the processes.
+/// Interval at which the processes are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// End of the ranks.

@@ -18,7 +18,7 @@ fn start(world: u32) -> (Coordinator, SocketAddr) {
     (Coordinator::start(listener, options).unwrap(), address)
 }
 
-/// A connection that has heard the challenge.
+/// A connection that has received the challenge.
 struct Stranger {
     stream: TcpStream,
     nonce: [u8; 16],
@@ -44,7 +44,7 @@ impl Stranger {
         self.say(&hello(&Token::of_tests(), &self.nonce, [rank, world, protocol]));
     }
 
-    /// The next that is told, behind the coordinator's proof.
+    /// Returns the next message after the coordinator's proof.
     fn received(&self) -> FromCoordinator {
         loop {
             match message::read(&mut &self.stream, "the coordinator").unwrap() {
@@ -88,7 +88,7 @@ fn garbage_is_sent_away_and_the_meeting_goes_on() {
     {
         let stream = stranger(address);
         stream.say(&garbage);
-        // It is closed, by a reset if not all was read; at most it is told why.
+        // The connection is closed, by a reset if not all was read, after at most one message with the reason.
         let mut message = Vec::new();
         let _ = (&stream.stream).read_to_end(&mut message);
         assert!(
@@ -96,7 +96,7 @@ fn garbage_is_sent_away_and_the_meeting_goes_on() {
             "{garbage:?}"
         );
     }
-    // One who says nothing holds up nobody.
+    // A silent connection does not delay the others.
     let _silent = stranger(address);
     assert!(!coordinator.status().has_met);
     let stream = stranger(address);

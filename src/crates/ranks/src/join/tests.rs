@@ -160,7 +160,7 @@ fn a_taken_port_is_passed_over() {
     let leader = thread::spawn(move || join(&leader, &[], LONG).unwrap());
     let other = join(&other, &[], LONG).unwrap();
     leave(vec![leader.join().unwrap().link, other.link]);
-    // And where all are taken, rank 0 says so.
+    // If all places are taken, rank 0 reports it.
     let port = taken.local_addr().unwrap().port();
     let host = "127.0.0.1".to_owned();
     let meeting = Meeting::Hosts { host, ports: vec![port], run: String::new() };
@@ -343,7 +343,7 @@ fn a_proof_for_another_nonce_is_refused() {
     is_refused(&token, move |introduced| {
         let nonce = nonce_of(&introduced.introduction);
         let proof = knower.proof(Prover::Coordinator, &nonce, introduced.introduction.as_bytes());
-        // Taken now, told to the next one.
+        // The place is taken now, and the next rank receives the reason.
         sender.send(proof).unwrap();
         vec![welcome()]
     });

@@ -155,7 +155,7 @@ fn ranks_that_beat_are_not_silent() {
 fn a_coordinator_that_is_gone_is_told() {
     let Group { coordinator, links } = group(2, SILENCE);
     let events = watched(&links[0]);
-    // Its connection alone: a coordinator that ends says farewell.
+    // Only the connection ends: a coordinator that ends would send a farewell.
     drop(watched(&links[1]));
     links[0].stream.shutdown(Shutdown::Read).unwrap();
     let lost = end_of(&events);
