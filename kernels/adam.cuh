@@ -227,8 +227,8 @@ __device__ inline void limit_scales(const AdamArgs& a, uint32_t gaussian,
     const float most = logf(a.scale_limit) + 0.5f * logf(nearest);
 #pragma unroll
     for (uint32_t k = LOG_SCALE; k < QUAT; ++k) {
-        // Keeps NaN, which is reported.
-        if (g.value[k] > most) g.value[k] = most;
+        // Values that are not finite stay, as on the CPU.
+        if (g.value[k] > most && isfinite(g.value[k])) g.value[k] = most;
     }
 }
 

@@ -285,9 +285,9 @@ options! {
 
         /// Largest size of a Gaussian in view, relative to its distance
         ///
-        /// The standard deviations of a Gaussian stay below N times its distance from every camera that sees it. Larger
-        /// Gaussians are haze that fits the brightness of single photographs and covers held-out views. 0 disables the limit.
-        /// It does not apply to objects that were cut out (--reg-reach all).
+        /// After each step, the standard deviations of a Gaussian are at most N times its distance from the step's cameras
+        /// that see it. Larger Gaussians are haze that fits the brightness of single photographs and covers held-out
+        /// views. 0 disables the limit. It does not apply to objects that were cut out (--reg-reach all).
         #[arg(value_name = "N")]
         scale_limit: f64 = 0.0, is rate, idle Idle::When {
             is: |config| {

@@ -126,7 +126,7 @@ fn the_ledger_says_what_the_driver_says() {
 fn context_and_code_are_in_the_ledger() {
     // Only the first session of a process brings context and code to the GPU, where they stay.
     let alone = alone();
-    if !program::is_of("device_memory::context_and_code_are_in_the_books") {
+    if !program::is_of("device_memory::context_and_code_are_in_the_ledger") {
         return;
     }
     drop(alone);

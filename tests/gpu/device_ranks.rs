@@ -57,7 +57,10 @@ fn follow(exchange: Exchange, (ordinal, storage): (u32, Storage)) {
 }
 
 /// Does `work` on rank 0 of two GPUs.
+///
+/// Alone on the GPUs: kernels of several communicators can wait for each other.
 fn with_gpus<T>(storage: Storage, work: impl FnOnce(&mut Leader<CudaShard>) -> T) -> T {
+    let _alone = alone();
     let mut group = Exchange::threads(2).into_iter();
     let leader = group.next().unwrap();
     thread::scope(|scope| {
@@ -77,6 +80,7 @@ fn with_gpus<T>(storage: Storage, work: impl FnOnce(&mut Leader<CudaShard>) -> T
 }
 
 fn with_one_gpu<T>(storage: Storage, work: impl FnOnce(&mut Cuda) -> T) -> T {
+    cuda::share();
     work(&mut open(0, storage))
 }
 

@@ -169,10 +169,9 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
     }
 
     /// Moves nearly transparent Gaussians at random while no view sees them, until some are useful. Gradients place
-    /// the visible ones better. The motion ends with density control, which removes those that got lost.
+    /// the visible ones better.
     fn step_extras(&self, turn: Turn) -> StepExtras {
-        let motion = self.motion.as_ref().filter(|_| self.schedule.may_follow(turn.iteration()));
-        let noise = motion.and_then(|motion| motion.of_step(turn));
+        let noise = self.motion.as_ref().and_then(|motion| motion.of_step(turn));
         StepExtras { noise, ..self.extras }
     }
 
@@ -243,15 +242,11 @@ mod tests {
     fn unseen_gaussians_move_at_random_but_surfels_do_not() {
         let mut config = Config::default();
         config.densify.unseen_noise_lr = 1.0;
-        let noise_of = |config: &Config, iteration| {
+        let noise = |config: &Config| {
             let budget = budget(config, 10);
-            Strategy::<Cpu<f32>>::step_extras(&budget, Turn::of(iteration)).noise
+            Strategy::<Cpu<f32>>::step_extras(&budget, Turn::of(9)).noise
         };
-        let noise = |config: &Config| noise_of(config, 9);
         assert_eq!(noise(&config).map(|noise| noise.moved), Some(MotionReach::Unseen));
-        let end = config.densify.densify_until_iter;
-        assert!(noise_of(&config, end - 1).is_some());
-        assert_eq!(noise_of(&config, end), None, "the motion ends with density control");
         config.densify.unseen_noise_lr = 0.0;
         assert_eq!(noise(&config), None);
         config.densify.unseen_noise_lr = 1.0;

@@ -6,7 +6,7 @@ use crate::backend::{
     Adjust, Candidates, Edit, EditRule, Edited, Faces, MotionReach, Noise, Pick, Reach,
     Regularisers, Remesh, Statistics,
 };
-use crate::config::{Config, DensifyOptions, OptimizeOptions, RegReach};
+use crate::config::{Config, DensifyOptions, OptimizeOptions, PrimitiveName, RegReach};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::memory::plan::DensifyShape;
 use crate::model::Gaussians;
@@ -70,7 +70,9 @@ impl StepExtras {
         };
         let regularisers = Regularisers { opacity: options.opacity_reg, scale, reach };
         // Around a cut-out object nothing is lost behind haze, and larger Gaussians fit what masks hide.
-        let scale_limit = if reach == Reach::Seen { options.scale_limit } else { 0.0 };
+        // Scales of vertices are the sizes of their triangles.
+        let is_limited = reach == Reach::Seen && options.primitive != PrimitiveName::Triangles;
+        let scale_limit = if is_limited { options.scale_limit } else { 0.0 };
         Self { regularisers, scale_limit, ..Self::default() }
     }
 }

@@ -180,8 +180,8 @@ fn limit_scales<R: Real, P: Drawable>(
         let Some(nearest) = squares.reduce(R::min) else { return };
         let most = limit.ln() + R::of(0.5) * nearest.ln();
         for log_scale in log_scales {
-            // Keeps NaN, which is reported.
-            if *log_scale > most {
+            // Values that are not finite stay: they are reported.
+            if *log_scale > most && log_scale.is_finite() {
                 *log_scale = most;
             }
         }
