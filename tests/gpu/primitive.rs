@@ -283,6 +283,7 @@ fn what_needs_a_density_in_space_is_refused<B: Render<Balls>>(device: &mut B) {
     for (step, words) in [
         (AdamStep { regularisers: by_opacity, ..plain }, "weights on opacity and scale"),
         (AdamStep { regularisers: by_scale, ..plain }, "weights on opacity and scale"),
+        (AdamStep { scale_limit: 0.1, ..plain }, "weights on opacity and scale"),
         (
             AdamStep { noise: Some(Noise { rate: 0.1, key: 1, moved: MotionReach::All }), ..plain },
             "random motion",

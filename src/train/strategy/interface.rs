@@ -263,6 +263,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn scales_are_limited_unless_the_object_was_cut_out_or_is_of_triangles() {
+        let scene = SceneScale { extent: 1.0, unit: 2.0 };
+        let limit = |reg_reach, primitive| {
+            let optimize = OptimizeOptions {
+                scale_limit: 0.25,
+                reg_reach,
+                primitive,
+                ..OptimizeOptions::default()
+            };
+            StepExtras::of(&Config { optimize, ..Config::default() }, scene).scale_limit
+        };
+        assert_eq!(limit(RegReach::Seen, PrimitiveName::Gaussians), 0.25);
+        assert_eq!(limit(RegReach::Seen, PrimitiveName::Surfels), 0.25);
+        assert_eq!(limit(RegReach::All, PrimitiveName::Gaussians), 0.0);
+        assert_eq!(limit(RegReach::Seen, PrimitiveName::Triangles), 0.0);
+    }
+
+    #[test]
     fn densification_steps_come_every_hundred_iterations_between_500_and_15000_exclusive() {
         let schedule = DensifySchedule::new(&DensifyOptions::default());
         let due: Vec<u32> = (1..=30_000).filter(|&i| schedule.is_due(ImageSpan::of(i))).collect();
