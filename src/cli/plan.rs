@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{ArgMatches, Args};
 
 use self::report::{
-    Budget, PlanReport, PlannedGaussians, PlannedGpus, PlannedHost, PlannedScene, within_threshold,
+    Budget, PlanReport, PlannedGaussians, PlannedGpus, PlannedHost, PlannedScene, SurfaceArgs,
+    within_threshold,
 };
 use super::exit::{DataError, DoesNotFit, UsageError};
 use super::folder;
@@ -282,7 +283,20 @@ fn report(
         remedies,
         host: report::host(&run, config, &forecast::full_size(dataset)),
         host_limit: None,
-        sugar: report::surface_stages(args, matches, config, dataset, count, seen, budget)?,
+        sugar: report::surface_stages(
+            SurfaceArgs {
+                mesh: &args.mesh,
+                bound: &args.bound,
+                skip_refinement: args.skip_refinement,
+                context: args.context,
+            },
+            matches,
+            config,
+            dataset,
+            count,
+            seen,
+            budget,
+        )?,
         gaussians,
     })
 }

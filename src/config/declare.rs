@@ -4,7 +4,7 @@
 //! ```text
 //! options! {
 //!     /// What the section is about.
-//!     pub struct SceneOptions in "scene" {
+//!     pub struct SceneOptions in "scene" of SceneOptions {
 //!         /// Help in one line, for -h
 //!         ///
 //!         /// Details, for --help.
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! `is` is a function of `values.rs` or a closure, applied to given values from any source. `idle` is a list of
-//! [`Idle`]. Both are optional. The type of an option determines its flag:
+//! [`Idle`], whose conditions take the type after `of`. Both are optional. The type of an option determines its flag:
 //!
 //! | type | flag | default |
 //! |---|---|---|
@@ -24,13 +24,11 @@
 //! | `Vec<T>` | `--key VALUE...`, with spaces or commas | stated |
 //! | other | `--key VALUE` | stated |
 
-use super::Config;
-
 /// Declares a section of options; see the head of this file.
 macro_rules! options {
     // The last step sorts everything into four lists.
     (
-        @next [$(#[$about:meta])* $Section:ident $section:literal]
+        @next [$(#[$about:meta])* $Section:ident $section:literal $Whole:ty]
         [$($field:tt)*]
         [$($default:tt)*]
         [$(($check:ident $checked:ident $is:expr))*]
@@ -52,7 +50,8 @@ macro_rules! options {
             pub(super) const NAME: &str = $section;
 
             /// Conditions under which options of the section have no effect.
-            pub(super) const IDLE: &[(&str, Idle)] = &[$((stringify!($key), $idle)),*];
+            pub(super) const IDLE: &[(&str, Idle<$Whole>)] =
+                &[$((stringify!($key), $idle)),*];
 
             /// Checks each option by itself. Returns an error for the first value out of range.
             pub(super) fn check_values(&self) -> Result<(), super::ConfigError> {
@@ -142,20 +141,20 @@ macro_rules! options {
     };
     (
         $(#[$about:meta])*
-        pub struct $Section:ident in $section:literal { $($option:tt)* }
+        pub struct $Section:ident in $section:literal of $Whole:ty { $($option:tt)* }
     ) => {
-        options! { @next [$(#[$about])* $Section $section] [] [] [] [] $($option)* }
+        options! { @next [$(#[$about])* $Section $section $Whole] [] [] [] [] $($option)* }
     };
 }
 
 pub(super) use options;
 
-/// Condition under which an option has no effect.
-pub(super) enum Idle {
+/// Condition under which an option has no effect. `C` is a section, facts of several sections, or all options.
+pub(super) enum Idle<C> {
     /// Depends on other options.
     When {
         /// True if the option has no effect.
-        is: fn(&Config) -> bool,
+        is: fn(&C) -> bool,
         /// Words that follow `--key has no effect`.
         words: &'static str,
     },
@@ -166,4 +165,19 @@ pub(super) enum Idle {
 /// Returns the flag of an option.
 pub(super) fn flag(key: &str) -> String {
     format!("--{}", key.replace('_', "-"))
+}
+
+/// Returns a sentence for each given option without effect.
+pub(super) fn idle_options<C>(
+    rules: &[(&str, Idle<C>)],
+    config: &C,
+    was_given: &dyn Fn(&str) -> bool,
+) -> Vec<String> {
+    let sentence = |(key, idle): &(&str, Idle<C>)| match idle {
+        Idle::When { is, words } if was_given(key) && is(config) => {
+            Some(format!("{} has no effect {words}", flag(key)))
+        }
+        Idle::When { .. } | Idle::OnCpu => None,
+    };
+    rules.iter().filter_map(sentence).collect()
 }

@@ -2,32 +2,49 @@
 
 use super::declare::{Idle, options};
 use super::values::{Checked, count, fits_toml, holds, positive, rate, share, toml_count};
-use super::{Config, PrimitiveName, StrategyName, TrainingBackground};
+use super::{PrimitiveName, StrategyName, TrainingBackground};
 
-const NO_NOISE: Idle = Idle::When {
-    is: |config| !config.densify.strategy.moves_at_random(),
+/// Facts that decide which options of density control have an effect.
+pub(super) struct DensifiedRun {
+    /// Strategy of density control.
+    pub(super) strategy: StrategyName,
+    pub(super) primitive: PrimitiveName,
+    /// True if the model is already trained, and only the coarse stage follows.
+    pub(super) is_trained: bool,
+    /// True if the number of Gaussians is given.
+    pub(super) has_max_points: bool,
+    /// True if every iteration has another background.
+    pub(super) has_random_background: bool,
+    /// Iteration at which density control ends.
+    pub(super) until: u32,
+}
+
+const NO_NOISE: Idle<DensifiedRun> = Idle::When {
+    is: |run| !run.strategy.moves_at_random(),
     words: "with a --strategy other than mcmc",
 };
-const NO_UNSEEN_NOISE: Idle = Idle::When {
-    is: |config| {
-        is_trained(config)
-            || config.densify.strategy != StrategyName::Budget
-            || config.optimize.primitive != PrimitiveName::Gaussians
+const NO_UNSEEN_NOISE: Idle<DensifiedRun> = Idle::When {
+    is: |run| {
+        run.is_trained
+            || run.strategy != StrategyName::Budget
+            || run.primitive != PrimitiveName::Gaussians
     },
     words: "with -c, without --strategy budget, or with --primitive surfels",
 };
-const NO_GRADIENTS: Idle = Idle::When {
-    is: |config| is_trained(config) || !config.densify.strategy.grows_by_gradient(),
+const NO_GRADIENTS: Idle<DensifiedRun> = Idle::When {
+    is: |run| run.is_trained || !run.strategy.grows_by_gradient(),
     words: "with -c or with a --strategy that does not grow by gradients",
 };
-const NO_GROWTH: Idle = Idle::When {
-    is: |config| is_trained(config) || config.densify.strategy.moves_at_random(),
+const NO_GROWTH: Idle<DensifiedRun> = Idle::When {
+    is: |run| run.is_trained || run.strategy.moves_at_random(),
     words: "with -c or with --strategy mcmc",
 };
-const NO_DENSITY_CONTROL: Idle =
-    Idle::When { is: is_trained, words: "with -c: the coarse stage has no density control" };
-const OF_TRIANGLES: Idle = Idle::When {
-    is: |config| config.optimize.primitive == PrimitiveName::Triangles,
+const NO_DENSITY_CONTROL: Idle<DensifiedRun> = Idle::When {
+    is: |run| run.is_trained,
+    words: "with -c: the coarse stage has no density control",
+};
+const OF_TRIANGLES: Idle<DensifiedRun> = Idle::When {
+    is: |run| run.primitive == PrimitiveName::Triangles,
     words: "with --primitive triangles, whose density control has options of its own",
 };
 
@@ -35,15 +52,10 @@ fn gaussians(count: &u64) -> Checked {
     holds(*count >= 1 && fits_toml(*count), count, "1 to 2^63 - 1")
 }
 
-/// True if the model is already trained, and only the coarse stage follows.
-fn is_trained(config: &Config) -> bool {
-    config.sugar.checkpoint_path.is_some()
-}
-
 options! {
     /// Options of density control.
     #[command(next_help_heading = "Density control")]
-    pub struct DensifyOptions in "densify" {
+    pub struct DensifyOptions in "densify" of DensifiedRun {
         /// Strategy that adds and removes Gaussians
         #[arg(value_enum, value_name = "STRATEGY")]
         strategy: StrategyName = StrategyName::Adc, idle NO_DENSITY_CONTROL;
@@ -146,10 +158,10 @@ options! {
         /// less).
         #[arg(value_name = "N")]
         pixels_per_gaussian: u32 = 350, is count, idle Idle::When {
-            is: |config| {
-                is_trained(config)
-                    || config.densify.max_points.is_some()
-                    || !config.densify.strategy.grows_to_a_number()
+            is: |run| {
+                run.is_trained
+                    || run.has_max_points
+                    || !run.strategy.grows_to_a_number()
             },
             words: "with -c, without --strategy budget, or with --max-points, also that of a preset or an earlier run",
         }, OF_TRIANGLES;
@@ -162,10 +174,10 @@ options! {
         #[arg(value_enum, value_name = "WHAT")]
         training_background: TrainingBackground = TrainingBackground::Same,
             idle NO_DENSITY_CONTROL, Idle::When {
-                is: |config| config.optimize.random_background,
+                is: |run| run.has_random_background,
                 words: "with --random-background",
             }, Idle::When {
-                is: |config| config.densify.densify_until_iter == 0,
+                is: |run| run.until == 0,
                 words: "with --densify-until-iter 0",
             };
 

@@ -1,6 +1,8 @@
 //! Options without effect, because of other options or the device.
 
-use super::declare::{Idle, flag};
+use super::declare::{Idle, flag, idle_options};
+use super::densify::DensifiedRun;
+use super::triangles::TriangleRun;
 use super::{
     Compactness, Config, ConfigError, DensifyOptions, MemoryOptions, Offload, OptimizeOptions,
     OutputOptions, RunOptions, SceneOptions, SugarOptions, TrianglesOptions,
@@ -9,26 +11,31 @@ use super::{
 impl Config {
     /// Returns a sentence for each given option without effect, because what it belongs to is off.
     pub fn idle_options(&self, was_given: impl Fn(&str) -> bool) -> Vec<String> {
-        let of = |rules: &[(&str, Idle)]| -> Vec<String> {
-            let sentence = |(key, idle): &(&str, Idle)| match idle {
-                Idle::When { is, words } if was_given(key) && is(self) => {
-                    Some(format!("{} has no effect {words}", flag(key)))
-                }
-                Idle::When { .. } | Idle::OnCpu => None,
-            };
-            rules.iter().filter_map(sentence).collect()
+        let given: &dyn Fn(&str) -> bool = &was_given;
+        let densified = DensifiedRun {
+            strategy: self.densify.strategy,
+            primitive: self.optimize.primitive,
+            is_trained: self.sugar.checkpoint_path.is_some(),
+            has_max_points: self.densify.max_points.is_some(),
+            has_random_background: self.optimize.random_background,
+            until: self.densify.densify_until_iter,
+        };
+        let triangles = TriangleRun {
+            primitive: self.optimize.primitive,
+            reference_gradients: self.triangles.reference_gradients,
+            is_connected: self.triangles.delaunay_iter > 0,
         };
         [
-            of(SceneOptions::IDLE),
-            self.idle_normals(&was_given).into_iter().collect(),
-            of(OptimizeOptions::IDLE),
-            of(DensifyOptions::IDLE),
-            of(TrianglesOptions::IDLE),
-            of(SugarOptions::IDLE),
-            of(MemoryOptions::IDLE),
-            self.idle_compactness(&was_given).into_iter().collect(),
-            of(OutputOptions::IDLE),
-            of(RunOptions::IDLE),
+            idle_options(SceneOptions::IDLE, &self.scene, given),
+            self.idle_normals(given).into_iter().collect(),
+            idle_options(OptimizeOptions::IDLE, self, given),
+            idle_options(DensifyOptions::IDLE, &densified, given),
+            idle_options(TrianglesOptions::IDLE, &triangles, given),
+            idle_options(SugarOptions::IDLE, &self.sugar, given),
+            idle_options(MemoryOptions::IDLE, &self.memory, given),
+            self.idle_compactness(given).into_iter().collect(),
+            idle_options(OutputOptions::IDLE, &self.output, given),
+            idle_options(RunOptions::IDLE, &self.run, given),
         ]
         .concat()
     }
@@ -96,8 +103,8 @@ mod tests {
 
     type Rules = Vec<(&'static str, Option<&'static str>)>;
 
-    fn rules_of(rules: &[(&'static str, Idle)]) -> Rules {
-        let words = |idle: &Idle| match idle {
+    fn rules_of<C>(rules: &[(&'static str, Idle<C>)]) -> Rules {
+        let words = |idle: &Idle<C>| match idle {
             Idle::When { words, .. } => Some(*words),
             Idle::OnCpu => None,
         };

@@ -18,27 +18,28 @@ use super::{
     TrianglesOptions,
 };
 
-const NO_ANTIALIASING: Idle = Idle::When {
+const NO_ANTIALIASING: Idle<Config> = Idle::When {
     is: |config| !config.optimize.antialiasing,
     words: "without --antialiasing (Mip-Splatting: --preset mip)",
 };
-const NO_BATCH: Idle =
+const NO_BATCH: Idle<Config> =
     Idle::When { is: |config| config.optimize.batch_views == 1, words: "without --batch-views" };
-const NO_SURFELS: Idle = Idle::When {
+const NO_SURFELS: Idle<Config> = Idle::When {
     is: |config| config.optimize.primitive != PrimitiveName::Surfels,
     words: "without --primitive surfels",
 };
-const OF_TRIANGLES: Idle = Idle::When {
+const OF_TRIANGLES: Idle<Config> = Idle::When {
     is: |config| config.optimize.primitive == PrimitiveName::Triangles,
     words: "with --primitive triangles, whose vertices have neither scales nor rotations",
 };
-const NO_EXPOSURE: Idle =
+const NO_EXPOSURE: Idle<Config> =
     Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
-const NO_DEPTHS: Idle =
+const NO_DEPTHS: Idle<Config> =
     Idle::When { is: |config| config.scene.depths.is_none(), words: "without --depths" };
-const NO_NORMALS: Idle =
+const NO_NORMALS: Idle<Config> =
     Idle::When { is: |config| config.optimize.normals.is_none(), words: "without --normals" };
-const INIT: Idle = Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
+const INIT: Idle<Config> =
+    Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
 
 /// All options of a training run, in the sections of a configuration file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,7 +74,7 @@ pub struct Config {
 options! {
     /// Options of initialisation and optimisation.
     #[command(next_help_heading = "Optimisation")]
-    pub struct OptimizeOptions in "optimize" {
+    pub struct OptimizeOptions in "optimize" of Config {
         /// Number of iterations, which count views, not steps
         ///
         /// With --batch-views N a step takes N views, and so N iterations.

@@ -31,7 +31,7 @@ fn low_dram() -> Arg {
 options! {
     /// Options of memory.
     #[command(next_help_heading = "Memory", arg = low_dram())]
-    pub struct MemoryOptions in "memory" {
+    pub struct MemoryOptions in "memory" of MemoryOptions {
         /// Decode all images once and keep them
         ///
         /// The opposite of --low-dram.
@@ -155,7 +155,7 @@ impl Fragmentation {
 options! {
     /// Options of output files.
     #[command(next_help_heading = "Output")]
-    pub struct OutputOptions in "output" {
+    pub struct OutputOptions in "output" of OutputOptions {
         /// Model folder [default: output/SCENE]
         ///
         /// With --experiment-name the default is output/EXPERIMENT.
@@ -275,7 +275,7 @@ pub enum MetricSet {
 options! {
     /// Options of the run.
     #[command(next_help_heading = "Run")]
-    pub struct RunOptions in "run" {
+    pub struct RunOptions in "run" of RunOptions {
         /// Seed of every random decision
         #[arg(value_name = "N", value_parser = toml_count())]
         seed: u64 = 0, is |seed| holds(fits_toml(*seed), seed, "0 to 2^63 - 1");

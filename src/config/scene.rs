@@ -13,7 +13,7 @@ const MAX_WIDTH: i32 = 65_535;
 options! {
     /// Options of the scene and its views.
     #[command(next_help_heading = "Scene")]
-    pub struct SceneOptions in "scene" {
+    pub struct SceneOptions in "scene" of SceneOptions {
         /// Scene folder (COLMAP or transforms.json)
         ///
         /// COLMAP: `images/` and `sparse/0`. Blender and nerfstudio: `transforms*.json`. The default
@@ -77,7 +77,7 @@ options! {
         /// View i in the order of names is held out if i % N == 0.
         #[arg(alias = "llffhold", value_name = "N")]
         test_every: u32 = 8, idle Idle::When {
-            is: |config| config.scene.chooses_views(),
+            is: SceneOptions::chooses_views,
             words: "with --test-views or --test-list",
         };
 
@@ -86,7 +86,7 @@ options! {
         /// The views are chosen in the order of names, from the first on. Implies --eval.
         #[arg(value_name = "N")]
         test_views: Option<u32>, is count, idle Idle::When {
-            is: |config| config.scene.test_list.is_some(),
+            is: |scene| scene.test_list.is_some(),
             words: "with --test-list",
         };
 

@@ -9,25 +9,21 @@ use super::declare::{Idle, options};
 use super::values::{count, holds, path, rate};
 use crate::abi::MOST_NEIGHBOURS;
 
-const NO_STAGE: Idle = Idle::When {
-    is: |config| config.sugar.regularize == Regularize::None,
-    words: "without --regularize",
-};
-const NO_DN_CONSISTENCY: Idle = Idle::When {
-    is: |config| config.sugar.regularize != Regularize::DnConsistency,
+const NO_STAGE: Idle<SugarOptions> =
+    Idle::When { is: |sugar| sugar.regularize == Regularize::None, words: "without --regularize" };
+const NO_DN_CONSISTENCY: Idle<SugarOptions> = Idle::When {
+    is: |sugar| sugar.regularize != Regularize::DnConsistency,
     words: "without --regularize dn-consistency",
 };
-const NO_DEPTH_NORMALS: Idle = Idle::When {
-    is: |config| {
-        !matches!(config.sugar.regularize, Regularize::DnConsistency | Regularize::MedianNormal)
-    },
+const NO_DEPTH_NORMALS: Idle<SugarOptions> = Idle::When {
+    is: |sugar| !matches!(sugar.regularize, Regularize::DnConsistency | Regularize::MedianNormal),
     words: "without --regularize dn-consistency or median-normal",
 };
 
 options! {
     /// Options of surface regularization after the photometric stage (SuGaR, Guédon and Lepetit 2024).
     #[command(next_help_heading = "Surfaces (SuGaR's coarse stage)")]
-    pub struct SugarOptions in "sugar" {
+    pub struct SugarOptions in "sugar" of SugarOptions {
         /// Surface terms of the coarse stage
         ///
         /// The stage follows the last of --iterations. Its terms move Gaussians onto surfaces.
@@ -37,9 +33,9 @@ options! {
         /// Iterations of the coarse stage
         #[arg(value_name = "N")]
         sugar_iterations: u32 = 8000, is count, idle NO_STAGE, Idle::When {
-            is: |config| {
-                config.sugar.regularize != Regularize::None
-                    && config.sugar.sugar_schedule == SugarSchedule::Absolute
+            is: |sugar| {
+                sugar.regularize != Regularize::None
+                    && sugar.sugar_schedule == SugarSchedule::Absolute
             },
             words: "with --sugar-schedule absolute",
         };
@@ -62,7 +58,7 @@ options! {
         /// With -c, -i N is the same, unless the scene has a folder N.
         #[arg(value_name = "N")]
         iteration_to_load: Option<u32>, idle Idle::When {
-            is: |config| config.sugar.checkpoint_path.is_none(),
+            is: |sugar| sugar.checkpoint_path.is_none(),
             words: "without -c",
         };
 
@@ -104,7 +100,7 @@ options! {
         /// The term is 1 - the correlation of patches of 7x7 pixels, a mean over all pixels.
         #[arg(value_name = "WEIGHT")]
         multi_view_factor: f64 = 0.6, is rate, idle Idle::When {
-            is: |config| !config.sugar.multi_view,
+            is: |sugar| !sugar.multi_view,
             words: "without --multi-view",
         };
 
@@ -132,7 +128,7 @@ options! {
         ///
         /// Whatever --sdf-every is.
         reference_weighting: bool = false, idle Idle::When {
-            is: |config| config.sugar.sdf_every == 1,
+            is: |sugar| sugar.sdf_every == 1,
             words: "without --sdf-every",
         };
     }

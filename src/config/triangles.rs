@@ -10,25 +10,28 @@ use super::values::{Checked, count, holds, positive, rate, share};
 /// Largest number of samples along a side of a pixel.
 const MAX_SAMPLES: u32 = 4;
 
-const NO_TRIANGLES: Idle = Idle::When {
-    is: |config| config.optimize.primitive != PrimitiveName::Triangles,
+/// Facts that decide which options have an effect.
+pub(super) struct TriangleRun {
+    pub(super) primitive: PrimitiveName,
+    pub(super) reference_gradients: bool,
+    /// True if the mesh is connected at some iteration.
+    pub(super) is_connected: bool,
+}
+
+const NO_TRIANGLES: Idle<TriangleRun> = Idle::When {
+    is: |run| run.primitive != PrimitiveName::Triangles,
     words: "without --primitive triangles",
 };
-const NO_DELAUNAY: Idle = Idle::When {
-    is: |config| config.optimize.primitive != PrimitiveName::Triangles,
+const NO_DELAUNAY: Idle<TriangleRun> = Idle::When {
+    is: |run| run.primitive != PrimitiveName::Triangles,
     words: "without --primitive triangles, whose mesh it connects",
 };
-const NOT_CONNECTED: Idle = Idle::When {
-    is: |config| {
-        config.optimize.primitive == PrimitiveName::Triangles && config.triangles.delaunay_iter == 0
-    },
+const NOT_CONNECTED: Idle<TriangleRun> = Idle::When {
+    is: |run| run.primitive == PrimitiveName::Triangles && !run.is_connected,
     words: "without --delaunay-iter",
 };
-const NO_STRIPS: Idle = Idle::When {
-    is: |config| {
-        config.optimize.primitive == PrimitiveName::Triangles
-            && config.triangles.reference_gradients
-    },
+const NO_STRIPS: Idle<TriangleRun> = Idle::When {
+    is: |run| run.primitive == PrimitiveName::Triangles && run.reference_gradients,
     words: "with --reference-gradients: each sample takes its own slope",
 };
 
@@ -37,7 +40,7 @@ options! {
     ///
     /// The defaults are for 30,000 iterations and scale with `--iterations`.
     #[command(next_help_heading = "Triangles")]
-    pub struct TrianglesOptions in "triangles" {
+    pub struct TrianglesOptions in "triangles" of TriangleRun {
         /// Take MeshSplatting's values for rooms
         ///
         /// These are --feature-lr 0.004, --densify-from-iter 1000, --add-percentage 1.27, --size-probs-zero 0,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Primitive;
+use super::primitive::Primitive;
 use crate::dataset::Frame;
 use crate::layout::{GAUSSIANS, Schema, sh_rest_values};
 use crate::math::field::DensityKernel;

@@ -660,7 +660,7 @@ fn gaussians_that_cannot_be_drawn_are_refused(
     let path = place.ply_of("first", 2);
     overwrite(&path, first_row(&path) + 4 * column, &value.to_le_bytes());
     let written = if value.abs() < 1e6 { value.to_string() } else { format!("{value:e}") };
-    let parts = [text(&path), "row 0", name, &written];
+    let parts = ["first/point_cloud/iteration_2/point_cloud.ply", "row 0", name, &written];
     let of_init = [text(&path), "Gaussian 0", &format!("{value:e}")];
     refused_before(&place, &["--init", text(&path)], &of_init);
     place.splat("eval --device=cpu -m first", &[]).refused(3, &parts);

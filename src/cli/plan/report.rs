@@ -6,13 +6,12 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use serde::Serialize;
 
-use super::PlanArgs;
 use crate::backend::CHUNK_ROWS;
 use crate::cli::exit::UsageError;
 use crate::cli::host_limit::{BOUND_MESH, planned_model};
 use crate::cli::mesh::meshing;
 use crate::cli::parser::is_typed;
-use crate::cli::refine::{bound_bytes, refining};
+use crate::cli::refine::{BoundOptions, bound_bytes, refining};
 use crate::cli::sugar::{SUGAR_METHOD, SUGAR_TEXTURE};
 use crate::config::{Config, DeviceChoice, Layers, preset_names, resolve};
 use crate::dataset::Dataset;
@@ -353,9 +352,17 @@ const UNDECIMATED: u64 = 1_000_000;
 /// Approximate number of triangles per vertex of a closed mesh.
 const FACES_OF_VERTEX: u64 = 2;
 
+/// Options of the stages after training.
+pub(super) struct SurfaceArgs<'a> {
+    pub(super) mesh: &'a MeshOptions,
+    pub(super) bound: &'a BoundOptions,
+    pub(super) skip_refinement: bool,
+    pub(super) context: Bytes,
+}
+
 /// Returns the stages after the training of `count` Gaussians, none without surface terms.
 pub(super) fn surface_stages(
-    args: &PlanArgs,
+    SurfaceArgs { mesh, bound, skip_refinement, context }: SurfaceArgs<'_>,
     matches: &ArgMatches,
     config: &Config,
     dataset: &Dataset,
@@ -366,7 +373,7 @@ pub(super) fn surface_stages(
     if !config.has_coarse_stage() {
         return Ok(Vec::new());
     }
-    let mut options = args.mesh.clone();
+    let mut options = mesh.clone();
     // Defaults of `splat sugar`.
     if !is_typed(matches, "method") {
         options.method = SUGAR_METHOD;
@@ -382,14 +389,14 @@ pub(super) fn surface_stages(
         options = options.fitted_to(&WorldBox { low, high });
     }
     let gaussians = config.densify.target_gaussians.map_or(count, |target| target.min(count));
-    let (least_vertices, per_triangle) = args.bound.bound()?;
+    let (least_vertices, per_triangle) = bound.bound()?;
     let extracted = match options.decimation_target as u64 {
         0 => UNDECIMATED,
         target => target,
     };
     let refined_texture = options.texture.texture;
     let mut surface_stages = Vec::new();
-    if !args.skip_refinement {
+    if !skip_refinement {
         // The mesh has vertex colours until it is refined.
         options.texture.texture = TextureSource::None;
     }
@@ -400,10 +407,9 @@ pub(super) fn surface_stages(
         triangles: extracted,
     };
     let model = planned_model(config, config.optimize.sh_degree, gaussians);
-    let drawing =
-        PlannedMeshing { context: args.context, ..meshing(&options, config, model, seen) };
+    let drawing = PlannedMeshing { context, ..meshing(&options, config, model, seen) };
     surface_stages.push(mesh_stage(&drawing, &options, &scene, budget));
-    if args.skip_refinement {
+    if skip_refinement {
         return Ok(surface_stages);
     }
     let faces =
@@ -412,7 +418,7 @@ pub(super) fn surface_stages(
     let refinement = PlannedRefinement {
         measured: Some((model, seen)),
         textured: refined_texture == TextureSource::Gaussians,
-        context: args.context,
+        context,
         ..refining(config, dataset, model.with(bound.gaussians), bound, seen)
     };
     let forecast = refinement.forecast(budget.map(|budget| budget.bytes));
