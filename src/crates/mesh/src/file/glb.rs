@@ -132,6 +132,9 @@ pub const GLTF_KINDS: [&str; 5] = ["", "SCALAR", "VEC2", "VEC3", "VEC4"];
 /// Number of rows that are encoded together.
 const ROWS_AT_ONCE: usize = 1 << 14;
 
+/// Writes the value of a vertex.
+type PutVertex<'a> = Box<dyn Fn(usize, &mut Vec<u8>) + 'a>;
+
 /// An attribute of the vertices of a GLB.
 pub struct GlbAttribute<'a> {
     name: String,
@@ -139,7 +142,7 @@ pub struct GlbAttribute<'a> {
     kind: &'static str,
     row_bytes: usize,
     /// Appends the bytes of a row.
-    put: Box<dyn Fn(usize, &mut Vec<u8>) + 'a>,
+    put: PutVertex<'a>,
 }
 
 impl<'a> GlbAttribute<'a> {
