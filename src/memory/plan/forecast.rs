@@ -124,10 +124,14 @@ impl Way {
     pub(super) const USUAL: Self =
         Self { in_bands: false, on_host: false, neighbours: None, scale: TrainingScale::FULL };
 
-    /// Returns all ways, cheapest first: with or without bands, with each length of the neighbour lists, and with
-    /// smaller training views.
-    pub(super) fn all(bands: bool, resolution: bool, lengths: &[Option<u32>]) -> Vec<Self> {
-        let drawn = if bands { &[false, true][..] } else { &[false] };
+    /// Returns the values of `in_bands`: also true if bands are allowed.
+    pub(super) fn drawn(bands: bool) -> &'static [bool] {
+        if bands { &[false, true] } else { &[false] }
+    }
+
+    /// Returns all ways, cheapest first: with each value of `in_bands`, with each length of the neighbour lists, and
+    /// with smaller training views.
+    pub(super) fn all(drawn: &[bool], resolution: bool, lengths: &[Option<u32>]) -> Vec<Self> {
         let scales =
             TrainingScale::all().take_while(|&scale| resolution || scale == TrainingScale::FULL);
         let mut ways = Vec::new();

@@ -76,7 +76,7 @@ impl PlannedMeshing {
 
     /// Returns all fallbacks, cheapest first.
     fn ways(&self) -> Vec<Way> {
-        let mut ways = Way::all(self.bands, false, &[None]);
+        let mut ways = Way::all(Way::drawn(self.bands), false, &[None]);
         if matches!(self.drawing, SurfaceDrawing::FusedDepths { .. }) {
             ways.extend(ways.clone().into_iter().map(|way| Way { on_host: true, ..way }));
         }

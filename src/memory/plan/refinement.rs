@@ -59,7 +59,7 @@ impl PlannedRefinement {
 
     /// Returns all fallbacks, cheapest first.
     fn ways(&self) -> Vec<Way> {
-        Way::all(self.bands, self.resolution, &[None])
+        Way::all(Way::drawn(self.bands), self.resolution, &[None])
     }
 
     fn play(&self, Way { in_bands, scale, .. }: Way) -> Vec<Played> {

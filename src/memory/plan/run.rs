@@ -91,7 +91,7 @@ impl PlannedRun {
         let lengths = self
             .coarse
             .map_or(vec![None], |coarse| coarse.lengths().into_iter().map(Some).collect());
-        Way::all(self.bands, self.resolution, &lengths)
+        Way::all(Way::drawn(self.bands), self.resolution, &lengths)
     }
 
     /// Returns the run with another number of Gaussians.

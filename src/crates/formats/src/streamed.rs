@@ -413,13 +413,16 @@ impl ChunkLists {
 
 const NOWHERE: StreamedBound = StreamedBound { min: [0.0; 3], max: [0.0; 3] };
 
-/// Returns the names and contents of the parts of a file, in the order of writing, and their errors.
+/// Name and contents of a part of a file.
+type Part = (String, Vec<u8>);
+
+/// Returns the parts of a file in the order of writing, and their errors.
 fn encoded(
     file: &ChunkFile,
     levels: &[Cow<'_, Splats>],
     options: &SogOptions,
     tools: &SogTools<'_>,
-) -> Result<(Vec<(String, Vec<u8>)>, WorstErrors), SogError> {
+) -> Result<(Vec<Part>, WorstErrors), SogError> {
     let chunk = levels[file.level as usize].rows(&file.rows);
     let folder = file.name.trim_end_matches("meta.json");
     let mut sink = PartList { folder, parts: Vec::new() };
@@ -435,7 +438,7 @@ fn encoded(
 /// In-memory parts whose names have a folder prefix.
 struct PartList<'a> {
     folder: &'a str,
-    parts: Vec<(String, Vec<u8>)>,
+    parts: Vec<Part>,
 }
 
 impl PartSink for PartList<'_> {
