@@ -291,10 +291,9 @@ fn the_only_checkpoint_gets_no_advice_to_use_another() {
     cut(&earlier, 3000);
     let init = format!("--init {}", text(&ply));
     let without = |ended: Ended| {
-        let ended = ended
-            .refused(3, &[text(&newest), "is damaged", "Train again", &init])
-            .omits(&["--start-checkpoint"]);
         ended
+            .refused(3, &[text(&newest), "is damaged", "Train again", &init])
+            .omits(&["--start-checkpoint"])
     };
     without(start());
     without(resumed(&place, &[])).says(&["none of the model folder's checkpoints"]);
