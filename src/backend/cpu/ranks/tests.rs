@@ -215,6 +215,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
         let step = AdamStep {
             regularisers: Regularisers { opacity: 0.01, scale: 0.01, ..Default::default() },
             noise: Some(Noise { rate: 10.0, key, moved: MotionReach::All }),
+            scale_limit: 0.05,
             ..AdamStep::new(self.steps, rates)
         };
         self.device.step(&mut self.model, gradients, &step)?;
