@@ -39,7 +39,7 @@ slots! {
         pub CONTRIBUTIONS: f32 = "worths", Statistics, StageLen, CONTRIBUTION_WIDTH,
             "what each Gaussian adds to the likeness of views and photographs";
         pub PHOTOS_IN_TURN: u8 = "photographs in turn", Photographs, StageLen, 1,
-            "photographs that are sent anew for each iteration";
+            "photographs that are sent again for each iteration";
         pub PHOTOS_ON_THEIR_WAY: u8 = "photographs on their way", Photographs, StageLen, 1,
             "photographs on their way to the GPU";
     }

@@ -42,7 +42,7 @@ impl Fallback {
         match (self, given_up) {
             (Self::Slack, _) => "memory that is not in use goes back to the driver",
             (Self::Photographs, true) => {
-                "photographs that do not stay on the GPU are sent anew for each iteration"
+                "photographs that do not stay on the GPU are sent again for each iteration"
             }
             (Self::Photographs, false) => "photographs may stay on the GPU again",
             (Self::Bands, true) => "views are drawn in bands where their lists do not fit",

@@ -571,7 +571,7 @@ pub enum LogError {
     #[error("{path}: cannot be read: {source}. Check its permissions")]
     Unreadable { path: PathBuf, source: io::Error },
     #[error(
-        "{path}, line {line}: is not an event of a run: {reason}. Remove the line, or train anew"
+        "{path}, line {line}: is not an event of a run: {reason}. Remove the line, or train again"
     )]
     Damaged { path: PathBuf, line: usize, reason: String },
     #[error("{path}: no run has begun. Train first, or wait until the run has read its scene")]

@@ -125,7 +125,7 @@ pub enum SummaryError {
     Older { path: PathBuf },
     #[error("{path}: cannot be read: {source}. Check its permissions")]
     Unreadable { path: PathBuf, source: io::Error },
-    #[error("{path}: is not the summary of a run: {reason}. Name another run, or train it anew")]
+    #[error("{path}: is not the summary of a run: {reason}. Name another run, or train it again")]
     Damaged { path: PathBuf, reason: String },
 }
 

@@ -178,7 +178,7 @@ fn read_object(path: &Path) -> Result<Map<String, Value>, OutputError> {
             let aside = path.with_extension("json.unreadable");
             fs::rename(path, &aside).map_err(|source| OutputError::new(&aside, source))?;
             tracing::warn!(
-                "{}: is not a JSON object ({error}); it was renamed to {} and begun anew",
+                "{}: is not a JSON object ({error}); it was renamed to {} and started again",
                 path.display(),
                 aside.display()
             );

@@ -121,7 +121,7 @@ fn three_visits_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) 
                 let error = relative_error(&part(found[k]), &part(expected[k]));
                 let name = ["values", "first moments", "second moments"][k];
                 assert!(error < tolerance, "{what}: {name} are {error:.1e} off");
-                // Those of other views stay as they are, to the bit.
+                // Tables of other views stay equal to the bit.
                 assert_eq!(found[k][..row.start], begun[k][..row.start], "{what}");
                 assert_eq!(found[k][row.end..], begun[k][row.end..], "{what}");
             }

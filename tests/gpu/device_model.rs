@@ -326,7 +326,7 @@ fn growth_beyond_the_budget_is_refused_and_the_model_stays_whole() {
     assert_eq!(device.len(&model), 6_000_000);
     assert_eq!(device.model_bytes(&model), bytes);
     assert!(device.download(&mut model).unwrap() == host);
-    // The same densification step without new Gaussians fits.
+    // A densification step without new Gaussians fits.
     let done = densify(&mut device, &mut model, &everyone, 0).unwrap();
     assert_eq!((done.copied, done.split), (0, 0));
     assert_eq!(device.len(&model), 6_000_000 - done.removed);

@@ -81,7 +81,7 @@ fn images_are_the_same_with_maps_and_without<B: TrainDevice>(device: &mut B) {
         for beside in [with_depths(plain), DrawSettings { surface: true, ..plain }] {
             let [alone, with_map] =
                 [plain, beside].map(|drawing| drawn_either(device, &model, (&view(), &drawing)));
-            // The same operations in the same order.
+            // Colours with a map take equal operations in equal order.
             assert_eq!(alone.rgb, with_map.rgb, "{beside:?}");
             assert_eq!(alone.blended, with_map.blended, "{beside:?}");
             let is_drawn = pass != Pass::Picture;

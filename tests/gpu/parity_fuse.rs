@@ -269,7 +269,7 @@ fn voxels_that_do_not_fit_are_refused_and_leave_the_device_as_it_was() {
     let stop = AtomicBool::new(false);
     let mut survey = Survey::new(space);
     survey.add(&depths.depth_view(), &Watch { stop: &stop, on_progress: &|_, _| () }).unwrap();
-    // So many bricks are more than a gigabyte of voxels.
+    // The voxels of these bricks take more than a gigabyte.
     let side = 0..70;
     survey.call_bricks(side.clone().flat_map(|z| {
         let row = side.clone();

@@ -595,7 +595,7 @@ mod on_a_machine_with_a_gpu {
         let Some(ended) = on_gpu_machine(&place, &demo) else { return };
         let expected = ["warning", "has no CUDA kernels", "nvcc", "NVCC or CUDA_HOME"];
         ended.done().says(&expected);
-        // What comes next works there, too.
+        // The commands for next steps work there, too.
         let render = ["render", "--skip-train", "-m", text(&model)];
         on_gpu_machine(&place, &render).unwrap().done();
         let resume = [&demo[..], &["--resume"]].concat();

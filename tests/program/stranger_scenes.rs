@@ -720,7 +720,7 @@ fn write_masks(place: &TestFolder, name: impl Fn(usize) -> String) {
 
 #[test]
 fn masks_of_transforms_count_as_those_of_colmap() {
-    // Where masks are, and how frames name them.
+    // Places of masks, and their names in frames.
     let cases: [(Name, Option<Name>); 7] = [
         (|number| format!("mask/view_{number:03}.png"), None),
         (|number| format!("masks/view_{number:03}.png"), None),

@@ -608,7 +608,7 @@ fn push_peak(text: &mut String, report: &PlanReport) {
     if resident < all {
         write!(
             text,
-            "\n{resident} of {all} photographs stay on the card; the others are sent anew for each \
+            "\n{resident} of {all} photographs stay on the card; the others are sent again for each \
              iteration"
         )
         .ok();

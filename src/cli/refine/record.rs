@@ -161,7 +161,7 @@ impl RefineRecord {
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, DataError> {
         folder::read_record(&folder.join(RECORD), |problem| {
             format!(
-                "the record of the refinement cannot be used: {problem}. Remove its folder to refine anew"
+                "the record of the refinement cannot be used: {problem}. Remove its folder to refine again"
             )
         })
     }

@@ -182,11 +182,11 @@ pub enum ImageError {
     #[error("{path}: {}", splat_mesh::file::ply::LFS_MESSAGE)]
     LfsPointer { path: String },
     #[error(
-        "{path}: cannot be decoded: {source}. The file is damaged or of a rare kind; copy it again or export it anew"
+        "{path}: cannot be decoded: {source}. The file is damaged or of a rare kind; copy it again or export it again"
     )]
     Undecodable { path: String, source: ::image::ImageError },
     #[error(
-        "{path}: breaks off after {bytes} bytes, before the image ends. Copy it again; if it is whole and only its end marker is missing, save it anew"
+        "{path}: breaks off after {bytes} bytes, before the image ends. Copy it again; if it is whole and only its end marker is missing, save it again"
     )]
     Truncated { path: String, bytes: usize },
     #[error("{path}: is larger than {limit} bytes. Export the photograph at a smaller size")]
@@ -234,7 +234,7 @@ pub enum ImageError {
     NormalsFaceAway { path: String, percent: usize },
     #[error("{path}: cannot be resized: {reason}. Please report this together with the file")]
     Resize { path: String, reason: String },
-    #[error("{path}: the decoder failed: {reason}. Export the image anew, or leave it out")]
+    #[error("{path}: the decoder failed: {reason}. Export the image again, or leave it out")]
     Panicked { path: String, reason: String },
     #[error("image {index} was requested, but the scene has {count} images")]
     NoSuchImage { index: usize, count: usize },

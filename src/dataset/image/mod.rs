@@ -419,7 +419,7 @@ mod tests {
         let unmarked = write(&folder, "unmarked.jpg", &whole[..whole.len() - 2]);
         let error = decode(&source(unmarked, [10, 10])).unwrap_err();
         assert!(matches!(error, ImageError::Truncated { .. }), "{error}");
-        assert!(error.to_string().contains("save it anew"), "{error}");
+        assert!(error.to_string().contains("save it again"), "{error}");
         // Data that phones append after the end (depth maps, videos) are ignored.
         let longer = write(&folder, "longer.jpg", &[whole.as_slice(), &[0; 999]].concat());
         assert!(decode(&source(longer, [10, 10])).is_ok());

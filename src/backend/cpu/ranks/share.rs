@@ -32,7 +32,7 @@ impl ModelShare {
         share
     }
 
-    /// Numbers the rows, which are as many, anew.
+    /// Numbers the rows again; their number is unchanged.
     pub(super) fn renumber(&mut self, numbering: Numbering, rank: u32) {
         let numbers = numbering.numbers_of(rank);
         debug_assert_eq!(numbers.len(), self.local.len());

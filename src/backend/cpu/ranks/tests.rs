@@ -419,7 +419,7 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
     run.device.reorder(&mut run.model, &CUBE).unwrap();
     run.step(&[3, 0, 2]);
     let after = run.snapshot();
-    // What is dead goes; then there is nothing.
+    // Opacities are below 2, so that no Gaussian is left.
     let none = Keep { opacity_min: 2.0, scale_max: None, unseen: true };
     let edit = EditRule::Grow { large: Grow::Copy, keep: none };
     let by_gradient = ScoreRule::Gradient { min: f64::INFINITY, small_max: 0.0 };

@@ -321,7 +321,7 @@ impl PaletteRows {
         if count > PALETTE_CELLS as usize {
             return Err(DeviceError::Unsupported {
                 primitives: "rows of numbers",
-                what: "search in so many cells",
+                what: "search in this many cells",
             });
         }
         let Self { rows, lists, width, count: row_count } = self;
