@@ -4,6 +4,9 @@ use std::marker::PhantomData;
 
 /// A type that can be a field of a kernel's arguments.
 pub trait Abi: Copy {
+    /// The number 0, the null pointer, or an array or struct of these.
+    const ZERO: Self;
+
     /// Returns the C++ declaration of a variable of this type: `float x[3]` for `x`.
     fn declaration(name: &str) -> String;
 }
@@ -33,12 +36,14 @@ pub trait Arguments: 'static {
 }
 
 macro_rules! numbers {
-    ($($rust:ty, $name:literal, $suffix:literal;)+) => {$(
+    ($($rust:ty, $name:literal, $suffix:literal, $zero:literal;)+) => {$(
         impl Named for $rust {
             const NAME: &'static str = $name;
         }
 
         impl Abi for $rust {
+            const ZERO: Self = $zero;
+
             fn declaration(name: &str) -> String {
                 format!("{} {name}", Self::NAME)
             }
@@ -57,17 +62,19 @@ macro_rules! numbers {
 }
 
 numbers! {
-    u8, "uint8_t", "";
-    i8, "int8_t", "";
-    u16, "uint16_t", "";
-    u32, "uint32_t", "u";
-    i32, "int32_t", "";
-    u64, "uint64_t", "ull";
-    f32, "float", "f";
-    f64, "double", "";
+    u8, "uint8_t", "", 0;
+    i8, "int8_t", "", 0;
+    u16, "uint16_t", "", 0;
+    u32, "uint32_t", "u", 0;
+    i32, "int32_t", "", 0;
+    u64, "uint64_t", "ull", 0;
+    f32, "float", "f", 0.0;
+    f64, "double", "", 0.0;
 }
 
 impl<T: Abi, const N: usize> Abi for [T; N] {
+    const ZERO: Self = [T::ZERO; N];
+
     fn declaration(name: &str) -> String {
         T::declaration(&format!("{name}[{N}]"))
     }
@@ -120,6 +127,8 @@ macro_rules! pointer {
         impl<T> Copy for $pointer<'_, T> {}
 
         impl<T: Named> Abi for $pointer<'_, T> {
+            const ZERO: Self = Self::NULL;
+
             fn declaration(name: &str) -> String {
                 format!("{}{}* {name}", $qualifier, T::NAME)
             }
@@ -219,6 +228,20 @@ macro_rules! abi {
 
             abi!(@kind $name [$($life)?] $($type),*);
 
+            impl $(<$life>)? $crate::abi::Abi for $name $(<$life>)? {
+                const ZERO: Self = Self { $($field: <$type as $crate::abi::Abi>::ZERO),* };
+
+                fn declaration(name: &str) -> String {
+                    format!("{} {name}", stringify!($name))
+                }
+            }
+
+            impl $(<$life>)? Default for $name $(<$life>)? {
+                fn default() -> Self {
+                    <Self as $crate::abi::Abi>::ZERO
+                }
+            }
+
             impl $(<$life>)? $name $(<$life>)? {
                 /// Prints the struct in C++.
                 fn cpp() -> String {
@@ -250,12 +273,6 @@ macro_rules! abi {
             const NAME: &'static str = stringify!($name);
         }
 
-        impl $crate::abi::Abi for $name {
-            fn declaration(name: &str) -> String {
-                format!("{} {name}", stringify!($name))
-            }
-        }
-
         const _: () = {
             const fn plain<T: $crate::abi::Plain>() -> usize {
                 size_of::<T>()
@@ -267,12 +284,6 @@ macro_rules! abi {
         unsafe impl $crate::abi::Plain for $name {}
     };
     (@kind $name:ident [$life:lifetime] $($type:ty),*) => {
-        impl<$life> $crate::abi::Abi for $name<$life> {
-            fn declaration(name: &str) -> String {
-                format!("{} {name}", stringify!($name))
-            }
-        }
-
         impl $crate::abi::Arguments for $name<'static> {
             type With<$life> = $name<$life>;
         }

@@ -7,6 +7,9 @@ use crate::abi::MOST_NEIGHBOURS;
 use crate::memory::{Bytes, Entry, HostDemand, HostRefusal, Refusal, held_most};
 use crate::model::Primitive;
 
+/// A result whose error is a device's by default.
+pub type Result<T = (), E = DeviceError> = std::result::Result<T, E>;
+
 /// An error of a device.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]

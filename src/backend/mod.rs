@@ -31,7 +31,7 @@ pub use drawn_depths::{DrawnDepths, MaskedView, PixelDepth, camera_of};
 pub(crate) use edit::GradientRule;
 pub use edit::{Adjust, Candidates, Edit, EditRule, Edited, Grow, Into, Keep, Pick, ScoreRule};
 pub(crate) use error::unsupported;
-pub use error::{Capability, DeviceError};
+pub use error::{Capability, DeviceError, Result};
 pub use faces::{Bind, BoundState, BoundStep, FaceStatistics, Faces, Remesh};
 pub use neighbours::{Filter3d, NeighbourLists, Neighbours, Palettes};
 pub(crate) use other_view::patches;

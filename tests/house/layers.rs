@@ -535,7 +535,10 @@ fn check_circles(files: &[File], folder: &str) {
 
 /// Rooms and files of a backend from the lowest up; all others of its folder stand above them.
 const FLOORS: [(&str, &[&str]); 2] = [
-    ("backend/cuda", &["device", "memory", "primitive", "session", "model", "photos", "stage"]),
+    (
+        "backend/cuda",
+        &["device", "memory", "primitive", "session", "model", "photos", "prelude", "stage"],
+    ),
     ("backend/cpu", &["packed", "model", "primitive", "stage"]),
 ];
 

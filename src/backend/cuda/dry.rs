@@ -5,21 +5,21 @@ use std::rc::Rc;
 
 use super::device::stream::DryQueue;
 use super::frame::{self, Frame, Gradients};
-use super::memory::heap::{Heap, host_len};
-use super::model::tables::{self, FaceTables, Model};
+use super::memory::heap::host_len;
+use super::model::tables::{self, FaceTables};
 use super::photos::Target;
-use super::session::{BandPolicy, Session};
+use super::session::BandPolicy;
 use super::stage::appearance::ColorTables;
-use super::stage::bind::AT_REST;
 use super::stage::densify::{self, DensifyWork};
 use super::stage::neighbours::{NearestLists, neighbours};
 use super::stage::relocate::{DrawRule, MultinomialSampler};
 use super::stage::{reorder, smooth};
 use crate::abi::TILE;
 use crate::abi::terms::TERM_SUMS;
+use crate::backend::cuda::prelude::*;
 use crate::backend::{
-    AdamStep, AppearanceRule, AppearanceTables, Candidates, ColorRoom, Compensation, DeviceError,
-    DrawSettings, Drawn, Footprint, Grow, Into, Keep, NormalDepths, Objective, RenderRequest,
+    AdamStep, AppearanceRule, AppearanceTables, Candidates, ColorRoom, Compensation, DrawSettings,
+    Drawn, Footprint, Grow, Into, Keep, NormalDepths, Objective, Rates, RenderRequest,
     RenderSettings, SampleRule, ScoreRule, Shown, TableStep, Term, Terms, Window,
 };
 use crate::dataset::{Camera, Pose, View};
@@ -101,7 +101,7 @@ struct DryRun {
 }
 
 impl DryRun {
-    fn open(library: &Library, size: &ModelSize, work: &Work) -> Result<Self, DeviceError> {
+    fn open(library: &Library, size: &ModelSize, work: &Work) -> Result<Self> {
         let reported: Rc<Cell<Reported>> = Rc::default();
         let answer = Rc::clone(&reported);
         let queue = DryQueue::new(Rc::new(move |label, host| answer.get().write(label, host)));
@@ -125,7 +125,7 @@ impl DryRun {
         Ok(Self { session, model, reported })
     }
 
-    fn scratch(&mut self, work: &Work) -> Result<Scratch, DeviceError> {
+    fn scratch(&mut self, work: &Work) -> Result<Scratch> {
         let Self { session, model, reported } = self;
         let heap = session.heap.clone();
         match *work {
@@ -168,7 +168,7 @@ impl DryRun {
         }
     }
 
-    fn copy(&mut self, into: Into) -> Result<Scratch, DeviceError> {
+    fn copy(&mut self, into: Into) -> Result<Scratch> {
         let Self { session, model, reported } = self;
         reported.set(Reported { dead: 1, ..Reported::default() });
         let rule = DrawRule { into, key: 0, opacity_min: 0.005 };
@@ -178,7 +178,7 @@ impl DryRun {
         })
     }
 
-    fn views(&mut self, planned: &PlannedViews) -> Result<Scratch, DeviceError> {
+    fn views(&mut self, planned: &PlannedViews) -> Result<Scratch> {
         let Self { session, model, reported } = self;
         let PlannedViews { ref view, in_bands, .. } = *planned;
         // More than the model has would be searched forever.
@@ -207,12 +207,7 @@ fn draws_triangles(work: &Work) -> bool {
     matches!(work, Work::Views(planned) if planned.request.records == Records::Triangles)
 }
 
-fn densify(
-    session: &mut Session,
-    model: &mut Model,
-    new_gaussians: usize,
-    wanted: u32,
-) -> Result<(), DeviceError> {
+fn densify(session: &mut Session, model: &mut Model, new_gaussians: usize, wanted: u32) -> Result {
     let keep = Keep { opacity_min: 0.005, scale_max: None, unseen: true };
     if model.faces.is_some() {
         return densify::dry(session, model, new_gaussians);
@@ -230,16 +225,12 @@ fn densify(
     work.edit(session, model, &Grow::SplitRandom { shrink: 1.6, key: 0 }, &keep).map(drop)
 }
 
-fn score(session: &Session, model: &Model, rule: ScoreRule) -> Result<Candidates, DeviceError> {
+fn score(session: &Session, model: &Model, rule: ScoreRule) -> Result<Candidates> {
     let gradient = rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
     densify::score(session, model, &rule, &gradient)
 }
 
-fn show(
-    session: &mut Session,
-    model: &mut Model,
-    planned: &PlannedViews,
-) -> Result<Scratch, DeviceError> {
+fn show(session: &mut Session, model: &mut Model, planned: &PlannedViews) -> Result<Scratch> {
     let (view, drawing) = (view(planned.view.px), drawing(&planned.request));
     let heap = session.heap.clone();
     if let Some(places) = planned.places {
@@ -273,11 +264,7 @@ struct Training<'a> {
 }
 
 impl<'a> Training<'a> {
-    fn of(
-        session: &mut Session,
-        model: &Model,
-        planned: &'a PlannedViews,
-    ) -> Result<Self, DeviceError> {
+    fn of(session: &mut Session, model: &Model, planned: &'a PlannedViews) -> Result<Self> {
         let (drawing, terms) = (drawing(&planned.request), terms(planned));
         let divisor = drawing.divisor;
         let px = planned.view.px.map(|side| (side + 1).saturating_mul(divisor.get()) - 1);
@@ -300,7 +287,7 @@ impl<'a> Training<'a> {
         })
     }
 
-    fn run(mut self, session: &mut Session, model: &mut Model) -> Result<Scratch, DeviceError> {
+    fn run(mut self, session: &mut Session, model: &mut Model) -> Result<Scratch> {
         let heap = session.heap.clone();
         heap.logged(|| {
             let mut gradients = Gradients::default();
@@ -311,7 +298,7 @@ impl<'a> Training<'a> {
             if let Some(bound) = &self.planned.bound {
                 kept = Some(session.heap.take(&BOUND_GRADIENTS, bound)?);
             }
-            gradients.step(session, model, kept.as_mut(), &AdamStep::new(1, AT_REST))
+            gradients.step(session, model, kept.as_mut(), &AdamStep::new(1, Rates::NONE))
         })
     }
 
@@ -320,7 +307,7 @@ impl<'a> Training<'a> {
         session: &mut Session,
         model: &mut Model,
         gradients: &mut Gradients,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let Self { view, drawing, terms, target, near, tables, .. } = self;
         let near = near.as_ref();
         let frame: Frame<Drawn> = frame::draw(session, model, view, drawing)?;

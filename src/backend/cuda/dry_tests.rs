@@ -8,18 +8,15 @@ use rstest::rstest;
 
 use super::device::stream::DryQueue;
 use super::dry::{self, Reported};
-use super::memory::heap::Heap;
 use super::memory::heap::tests::{heap_beside, heap_beside_exhausted, heap_of};
-use super::primitive::{CudaPrimitive, PrimitiveKernels, StorageKernels};
-use super::session::Session;
+use super::primitive::{PrimitiveKernels, StorageKernels};
 use super::stage::appearance::ColorTables;
-use super::stage::bind::AT_REST;
 use super::{BandPolicy, Code, Cuda, CudaOptions, Gradients, KernelName, Model, Target, dry_run};
+use crate::backend::cuda::prelude::*;
 use crate::backend::{
     AdamStep, Appearance as _, AppearanceRule, AppearanceTables, Capability, Compensation,
-    Device as _, DeviceError, Footprint, Inputs, Neighbours as _, Objective, Photo, Rates,
-    Render as _, RenderSettings, Snapshot, Statistics, Stay, Store as _, TableStep, Term, Terms,
-    TrainRequest,
+    Device as _, Footprint, Inputs, Neighbours as _, Objective, Photo, Rates, Render as _,
+    RenderSettings, Snapshot, Statistics, Stay, Store as _, TableStep, Term, Terms, TrainRequest,
 };
 use crate::dataset::{Image, View};
 use crate::layout::{
@@ -28,7 +25,7 @@ use crate::layout::{
 use crate::math::Divisor;
 use crate::math::morton::Cube;
 use crate::memory::plan::{Maps, PlannedCoarse, Storage, view_scratch};
-use crate::memory::{Bytes, Fallback, HostState, Kind, TrainingScale};
+use crate::memory::{Fallback, HostState, Kind, TrainingScale};
 use crate::model::{Gaussians, Primitive};
 
 /// A run and the counts of its views.
@@ -93,11 +90,11 @@ struct DryRun {
 }
 
 impl DryRun {
-    fn open_with(case: Case, options: &CudaOptions, budget: Bytes) -> Result<Self, DeviceError> {
+    fn open_with(case: Case, options: &CudaOptions, budget: Bytes) -> Result<Self> {
         Self::over(case, options, heap_of(budget))
     }
 
-    fn over(case: Case, options: &CudaOptions, heap: Heap) -> Result<Self, DeviceError> {
+    fn over(case: Case, options: &CudaOptions, heap: Heap) -> Result<Self> {
         let reported: Rc<Cell<Reported>> = Rc::default();
         let answer = Rc::clone(&reported);
         let queue = DryQueue::new(Rc::new(move |label, host| answer.get().write(label, host)));
@@ -113,7 +110,7 @@ impl DryRun {
         self.reported.set(Reported { visible, instances, bands, ..Reported::default() });
     }
 
-    fn model(&mut self) -> Result<Model, DeviceError> {
+    fn model(&mut self) -> Result<Model> {
         self.device.upload(&Gaussians::zeros(3, START))
     }
 
@@ -134,7 +131,7 @@ impl DryRun {
         changes.iter().filter(|change| change.given_up).map(|change| change.fallback).collect()
     }
 
-    fn step(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+    fn step(&mut self, trained: &mut Trained, number: u32) -> Result {
         let Trained { model, tables } = trained;
         let sized_case = self.case;
         let (view, image) = scaled(self.device.training_scale());
@@ -162,11 +159,11 @@ impl DryRun {
         };
         let mut gradients = Gradients::default();
         device.backward(model, frame, None, &mut gradients)?;
-        device.step(model, gradients, &AdamStep::new(number, AT_REST))
+        device.step(model, gradients, &AdamStep::new(number, Rates::NONE))
     }
 
     /// Takes a step as the trainer does: gives up memory and tries again.
-    fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result<(), DeviceError> {
+    fn step_with_relief(&mut self, trained: &mut Trained, number: u32) -> Result {
         loop {
             match self.step(trained, number) {
                 Err(error) if error.is_out_of_memory() => {
@@ -199,7 +196,7 @@ fn case(storage: Storage) -> Case {
     Case { gaussians: START, sh_degree: 3, storage, ..Case::SMALL }
 }
 
-fn run(storage: Storage, give_up: &[Fallback], on_host: u64) -> Result<DryRun, DeviceError> {
+fn run(storage: Storage, give_up: &[Fallback], on_host: u64) -> Result<DryRun> {
     let options = CudaOptions { storage, give_up: give_up.to_vec(), ..CudaOptions::default() };
     DryRun::over(case(storage), &options, heap_beside(host(on_host), CARD))
 }
@@ -210,7 +207,7 @@ fn short_run(
     give_up: &[Fallback],
     on_host: u64,
     mib: u64,
-) -> Result<(DryRun, Model), DeviceError> {
+) -> Result<(DryRun, Model)> {
     let mut run = run(storage, give_up, on_host)?;
     let model = run.model()?;
     run.device.trim_memory()?;
@@ -240,7 +237,7 @@ fn assert_places(run: &DryRun, model: &Model) {
 }
 
 #[test]
-fn tables_match_the_schema_as_the_model_grows_and_shrinks() -> Result<(), DeviceError> {
+fn tables_match_the_schema_as_the_model_grows_and_shrinks() -> Result {
     let mut run = run(Storage::Offloaded, &[], 4096)?;
     let mut model = run.model()?;
     assert_places(&run, &model);
@@ -264,7 +261,7 @@ fn tables_match_the_schema_as_the_model_grows_and_shrinks() -> Result<(), Device
 }
 
 #[test]
-fn colours_move_between_device_and_host() -> Result<(), DeviceError> {
+fn colours_move_between_device_and_host() -> Result {
     for storage in [Storage::Full, Storage::HalfColors, Storage::Compact] {
         let mut run = run(storage, &[], 4096)?;
         let mut model = run.model()?;
@@ -286,7 +283,7 @@ fn colours_move_between_device_and_host() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
+fn growth_is_limited_only_after_offloading() -> Result {
     let fallbacks = [Fallback::Slack, Fallback::Compact, Fallback::Offload, Fallback::NewGaussians];
     // With ever less room: 100,000 new Gaussians take 72 MB, compact 32, offloaded 12, beside scratch.
     let mut found = Vec::new();
@@ -311,7 +308,7 @@ fn growth_is_limited_only_after_offloading() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn offloading_compacts_the_model() -> Result<(), DeviceError> {
+fn offloading_compacts_the_model() -> Result {
     let (mut run, mut model) =
         short_run(Storage::Full, &[Fallback::Offload, Fallback::NewGaussians], 4096, 32)?;
     let granted = run.device.grant_new_gaussians(&mut model, 100_000)?;
@@ -324,7 +321,7 @@ fn offloading_compacts_the_model() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn a_full_host_keeps_colours_on_the_device() -> Result<(), DeviceError> {
+fn a_full_host_keeps_colours_on_the_device() -> Result {
     let fallbacks = [Fallback::Compact, Fallback::Offload, Fallback::NewGaussians];
     // Page-locked staging takes part of the 1 MiB.
     let (mut run, mut model) = short_run(Storage::Full, &fallbacks, 1, 32)?;
@@ -342,7 +339,7 @@ fn a_full_host_keeps_colours_on_the_device() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn a_model_is_offloaded_only_if_the_host_holds_more() -> Result<(), DeviceError> {
+fn a_model_is_offloaded_only_if_the_host_holds_more() -> Result {
     let fallbacks = [Fallback::Compact, Fallback::Offload, Fallback::NewGaussians];
     let grant = |on_host| {
         let (mut run, mut model) = short_run(Storage::Full, &fallbacks, on_host, 30)?;
@@ -361,7 +358,7 @@ fn a_model_is_offloaded_only_if_the_host_holds_more() -> Result<(), DeviceError>
 }
 
 #[test]
-fn a_refusal_of_host_memory_leaves_the_model_compact() -> Result<(), DeviceError> {
+fn a_refusal_of_host_memory_leaves_the_model_compact() -> Result {
     let options = CudaOptions { give_up: vec![Fallback::Offload], ..CudaOptions::default() };
     let heap = heap_beside_exhausted(host(4096), CARD);
     let mut run = DryRun::over(case(Storage::Full), &options, heap)?;
@@ -393,7 +390,7 @@ fn loading_beside_a_full_host_compacts_the_model() {
 }
 
 #[test]
-fn a_failure_offloads_if_the_fallback_is_enabled() -> Result<(), DeviceError> {
+fn a_failure_offloads_if_the_fallback_is_enabled() -> Result {
     for is_named in [true, false] {
         let fallbacks: &[Fallback] = if is_named { &[Fallback::Offload] } else { &[] };
         let mut run = run(Storage::Compact, fallbacks, 4096)?;
@@ -408,7 +405,7 @@ fn a_failure_offloads_if_the_fallback_is_enabled() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn host_memory_limits_growth_of_offloaded_models() -> Result<(), DeviceError> {
+fn host_memory_limits_growth_of_offloaded_models() -> Result {
     let mut run = run(Storage::Offloaded, &[Fallback::NewGaussians], 40)?;
     let mut model = run.model()?;
     let granted = run.device.grant_new_gaussians(&mut model, 1_000_000)?;
@@ -426,7 +423,7 @@ fn host_memory_limits_growth_of_offloaded_models() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn an_offloaded_run_resumes_offloaded() -> Result<(), DeviceError> {
+fn an_offloaded_run_resumes_offloaded() -> Result {
     // Compact tables of 10,000 Gaussians take 16 granules of 2 MiB, and 10 without colours.
     let upload = |fallbacks: &[Fallback], mib: u64| {
         let mut run = run(Storage::Full, fallbacks, 4096)?;
@@ -555,7 +552,7 @@ fn assert_regions(run: &DryRun, model: &Model<Lights>) {
     assert_eq!(model.bytes().into_iter().sum::<Bytes>(), bytes);
 }
 
-fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result<(), DeviceError> {
+fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result {
     let case = run.case;
     let (request, terms) = (case.train_request(), Case::terms());
     let image = &case.photograph();
@@ -571,15 +568,15 @@ fn iteration(run: &mut DryRun, model: &mut Model<Lights>, number: u32) -> Result
     Ok(())
 }
 
-const RATES: Rates = Rates { means: 1e-4, opacity_logits: 0.05, sh_dc: 2.5e-3, ..AT_REST };
+const RATES: Rates = Rates { means: 1e-4, opacity_logits: 0.05, sh_dc: 2.5e-3, ..Rates::NONE };
 
-fn open(case: Case) -> Result<DryRun, DeviceError> {
+fn open(case: Case) -> Result<DryRun> {
     let options = CudaOptions { storage: case.storage, ..CudaOptions::default() };
     DryRun::open_with(case, &options, Bytes(1 << 30))
 }
 
 #[test]
-fn lights_have_no_colours_on_the_host() -> Result<(), DeviceError> {
+fn lights_have_no_colours_on_the_host() -> Result {
     let case = Case { storage: Storage::Offloaded, ..Case::SMALL };
     let refused = open(case)?.device.upload(&Lights::zeros(0, case.gaussians));
     let refused = refused.map(drop).unwrap_err().to_string();
@@ -592,7 +589,7 @@ fn another_primitive_takes_the_planned_memory(
     #[values(Storage::Full, Storage::HalfColors, Storage::Compact)] storage: Storage,
     #[values(1, 33, 100_000)] gaussians: usize,
     #[values(BandPolicy::Never, BandPolicy::AtLeast(3))] bands: BandPolicy,
-) -> Result<(), DeviceError> {
+) -> Result {
     let visible = u32::try_from(gaussians / 2).unwrap();
     let case =
         Case { storage, gaussians, visible, instances: 3 * u64::from(visible), ..Case::SMALL };
@@ -624,7 +621,7 @@ struct Trained {
 }
 
 impl Trained {
-    fn on(run: &mut DryRun) -> Result<Self, DeviceError> {
+    fn on(run: &mut DryRun) -> Result<Self> {
         let model = run.device.upload(&Gaussians::zeros(run.case.sh_degree, run.case.gaussians))?;
         let tables = run.case.compensation.map(|kind| AppearanceTables::identity(kind, 1));
         let tables = tables.map(|tables| run.device.upload_tables(&tables)).transpose()?;
@@ -646,7 +643,7 @@ fn scaled(scale: TrainingScale) -> (View, Arc<Image>) {
 }
 
 #[test]
-fn views_shrink_when_steps_do_not_fit_and_recover() -> Result<(), DeviceError> {
+fn views_shrink_when_steps_do_not_fit_and_recover() -> Result {
     let give_up = [Fallback::Slack, Fallback::Photographs, Fallback::Resolution];
     let mut run = DryRun::open_with(sized_case(), &options(&give_up), Bytes(400 << 20))?;
     let mut trained = Trained::on(&mut run)?;
@@ -681,7 +678,7 @@ fn views_shrink_when_steps_do_not_fit_and_recover() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn views_keep_their_size_without_the_fallback() -> Result<(), DeviceError> {
+fn views_keep_their_size_without_the_fallback() -> Result {
     let mut run = DryRun::open_with(sized_case(), &options(&[Fallback::Slack]), Bytes(60 << 20))?;
     let mut trained = Trained::on(&mut run)?;
     let refused = run.step_with_relief(&mut trained, 1);
@@ -699,9 +696,7 @@ fn views_keep_their_size_without_the_fallback() -> Result<(), DeviceError> {
 #[rstest]
 #[case::as_they_are(None)]
 #[case::compensated(Some(Compensation::BilateralGrid))]
-fn a_step_fails_only_at_the_smallest_size(
-    #[case] compensation: Option<Compensation>,
-) -> Result<(), DeviceError> {
+fn a_step_fails_only_at_the_smallest_size(#[case] compensation: Option<Compensation>) -> Result {
     let sized_case = Case { compensation, ..sized_case() };
     let give_up = options(&[Fallback::Slack, Fallback::Photographs, Fallback::Resolution]);
     let mut failed = 0;
@@ -724,7 +719,7 @@ fn a_step_fails_only_at_the_smallest_size(
 }
 
 #[test]
-fn a_smaller_view_predicts_the_scratch_of_a_full_one() -> Result<(), DeviceError> {
+fn a_smaller_view_predicts_the_scratch_of_a_full_one() -> Result {
     let need = |divisor: Divisor| {
         // Splats that are much smaller than tiles: all sizes have as many instances.
         let instances = 3000;
@@ -754,7 +749,7 @@ fn a_smaller_view_predicts_the_scratch_of_a_full_one() -> Result<(), DeviceError
 }
 
 #[test]
-fn growth_leaves_memory_for_later_terms() -> Result<(), DeviceError> {
+fn growth_leaves_memory_for_later_terms() -> Result {
     let granted = |inputs, coarse| {
         let options =
             CudaOptions { inputs, coarse, ..options(&[Fallback::Slack, Fallback::NewGaussians]) };
@@ -776,7 +771,7 @@ fn growth_leaves_memory_for_later_terms() -> Result<(), DeviceError> {
 }
 
 #[test]
-fn a_view_predicts_the_scratch_of_later_terms() -> Result<(), DeviceError> {
+fn a_view_predicts_the_scratch_of_later_terms() -> Result {
     let later = Term::Distortion.needs();
     let scratch = |inputs, requested| {
         let mut run = DryRun::open_with(sized_case(), &options(&[]), Bytes(400 << 20))?;

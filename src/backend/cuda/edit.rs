@@ -9,7 +9,7 @@ use super::stage::smooth;
 use crate::backend::rows::RowsVersion;
 use crate::backend::{
     Adjust, Candidates, DeviceError, DrawSettings, Drawn, Edit, EditRule, Edited, Pick,
-    RenderSettings, ScoreRule, Statistics, TrainRequest,
+    RenderSettings, Result, ScoreRule, Statistics, TrainRequest,
 };
 use crate::dataset::View;
 use crate::model::Gaussians;
@@ -31,12 +31,7 @@ enum Picked {
 impl Edit<Gaussians> for Cuda {
     type Selection = Selection;
 
-    fn weigh(
-        &mut self,
-        model: &mut Model,
-        views: &[&View],
-        settings: &RenderSettings,
-    ) -> Result<(), DeviceError> {
+    fn weigh(&mut self, model: &mut Model, views: &[&View], settings: &RenderSettings) -> Result {
         model.forget_statistics(&self.session)?;
         if let Some(faces) = &mut model.faces {
             faces.forget(&self.session)?;
@@ -49,11 +44,11 @@ impl Edit<Gaussians> for Cuda {
         Ok(())
     }
 
-    fn read_weights(&mut self, model: &Model) -> Result<Vec<f32>, DeviceError> {
+    fn read_weights(&mut self, model: &Model) -> Result<Vec<f32>> {
         model.gradient_norm_sums.download_vec(&self.session.stream, 0..model.len())
     }
 
-    fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+    fn score(&mut self, model: &Model, rule: &ScoreRule) -> Result<Candidates> {
         match rule.by_gradient() {
             Some(gradient) => {
                 self.with_room(|session| densify::score(session, model, rule, &gradient))
@@ -67,7 +62,7 @@ impl Edit<Gaussians> for Cuda {
         model: &mut Model,
         candidates: &Candidates,
         pick: Pick,
-    ) -> Result<Selection, DeviceError> {
+    ) -> Result<Selection> {
         // Rows get other numbers, so a fault that names a row must be read before.
         self.bring_up_to_date(model)?;
         let picked = match (pick, candidates.rule) {
@@ -88,12 +83,7 @@ impl Edit<Gaussians> for Cuda {
         Ok(Selection { rows_version: model.rows_version().clone(), picked })
     }
 
-    fn edit(
-        &mut self,
-        model: &mut Model,
-        selection: Selection,
-        rule: &EditRule,
-    ) -> Result<Edited, DeviceError> {
+    fn edit(&mut self, model: &mut Model, selection: Selection, rule: &EditRule) -> Result<Edited> {
         if selection.rows_version != *model.rows_version() {
             return Err(DeviceError::StaleSelection);
         }
@@ -112,7 +102,7 @@ impl Edit<Gaussians> for Cuda {
         }
     }
 
-    fn adjust(&mut self, model: &mut Model, adjust: &Adjust) -> Result<(), DeviceError> {
+    fn adjust(&mut self, model: &mut Model, adjust: &Adjust) -> Result {
         let ceiling = match *adjust {
             Adjust::ResetOpacity(ceiling) => ceiling,
             Adjust::DecayOpacity { factor, floor } => {

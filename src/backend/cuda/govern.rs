@@ -2,18 +2,17 @@
 
 use super::dry::scratch as dry_run;
 use super::frame::Frame;
-use super::memory::heap::Heap;
-use super::model::tables::Model;
 use super::photos::PhotoStore;
-use super::primitive::{CudaPrimitive, is_compactable, is_offloadable};
-use super::session::{BandPolicy, Session};
-use crate::backend::{DeviceError, FrameState, Inputs};
+use super::primitive::{is_compactable, is_offloadable};
+use super::session::BandPolicy;
+use crate::backend::cuda::prelude::*;
+use crate::backend::{FrameState, Inputs};
 use crate::layout::{MemoryPlace, ModelSize, NEIGHBOURS};
 use crate::memory::plan::{
     CoarseGrowth, FEWER_NEIGHBOURS, Granule, Growth, HostGrowth, PlannedCoarse, Storage,
     most_new_gaussians, search_scratch, view_scratch,
 };
-use crate::memory::{Bytes, Fallback, FallbackPolicy, Gain, Holder, Refusal};
+use crate::memory::{Fallback, FallbackPolicy, Gain, Holder, Refusal};
 use crate::model::{Gaussians, Primitive};
 
 /// Minimum shortage, used when the driver reports none.
@@ -42,7 +41,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
         }
     }
 
-    fn give_up(&mut self, fallback: Fallback, missing: Bytes) -> Result<Gain, DeviceError> {
+    fn give_up(&mut self, fallback: Fallback, missing: Bytes) -> Result<Gain> {
         let heap = &self.session.heap;
         let before = heap.total();
         match fallback {
@@ -138,7 +137,7 @@ impl<P: CudaPrimitive> Holder for Parts<'_, P> {
         self.session.heap.available_bytes()
     }
 
-    fn restore(&mut self, fallback: Fallback) -> Result<(), DeviceError> {
+    fn restore(&mut self, fallback: Fallback) -> Result {
         match fallback {
             Fallback::Photographs => self.images.allow_resident(&self.session.heap),
             Fallback::Bands => {
@@ -172,8 +171,8 @@ pub(super) fn has_room_on_host<P: CudaPrimitive>(
 pub(super) fn with_room<R>(
     policy: &mut FallbackPolicy,
     mut parts: Parts<'_>,
-    mut work: impl FnMut(&mut Parts<'_>) -> Result<R, DeviceError>,
-) -> Result<R, DeviceError> {
+    mut work: impl FnMut(&mut Parts<'_>) -> Result<R>,
+) -> Result<R> {
     policy.run(&mut parts, |parts| {
         let done = work(parts);
         if matches!(done, Err(DeviceError::OutOfMemory { .. })) {
@@ -188,7 +187,7 @@ pub(super) fn with_room<R>(
 pub(super) fn between_iterations<P: CudaPrimitive>(
     policy: &mut FallbackPolicy,
     mut parts: Parts<'_, P>,
-) -> Result<(), DeviceError> {
+) -> Result {
     parts.session.heap.update_foreign_use()?;
     if let Some(model) = &mut parts.model {
         model.trim()?;
@@ -217,7 +216,7 @@ pub(super) fn relieve<P: CudaPrimitive>(
     policy: &mut FallbackPolicy,
     mut parts: Parts<'_, P>,
     error: &DeviceError,
-) -> Result<bool, DeviceError> {
+) -> Result<bool> {
     let Some(missing) = parts.missing(error) else { return Ok(false) };
     let may_help = [
         Fallback::Photographs,
@@ -240,7 +239,7 @@ pub(super) fn relieve<P: CudaPrimitive>(
 }
 
 /// Fails if others have taken memory that this program had counted on.
-fn within_budget(heap: &Heap) -> Result<(), DeviceError> {
+fn within_budget(heap: &Heap) -> Result {
     let excess = heap.excess();
     if excess == Bytes(0) {
         return Ok(());

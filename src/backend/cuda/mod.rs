@@ -7,6 +7,7 @@ mod edit;
 mod frame;
 mod govern;
 mod photos;
+mod prelude;
 pub mod primitive;
 #[cfg(feature = "bench")]
 mod profile;
@@ -88,7 +89,7 @@ use photos::PhotoStore;
 use primitive::{is_compactable, is_offloadable};
 use session::Session;
 
-use super::{DeviceError, DrawSettings, Inputs, RenderRequest, RenderSettings};
+use super::{DeviceError, DrawSettings, Inputs, RenderRequest, RenderSettings, Result};
 use crate::config::MemoryOptions;
 use crate::dataset::View;
 use crate::memory::plan::{PlannedCoarse, Storage};
@@ -159,12 +160,12 @@ pub struct Cuda {
 
 impl Cuda {
     /// Opens a GPU.
-    pub fn open(options: &CudaOptions) -> Result<Self, DeviceError> {
+    pub fn open(options: &CudaOptions) -> Result<Self> {
         let &CudaOptions { ordinal, vram_limit, vram_threshold, .. } = options;
         Self::over(Session::open_limited(ordinal, vram_limit, vram_threshold)?, options)
     }
 
-    fn over(mut session: Session, options: &CudaOptions) -> Result<Self, DeviceError> {
+    fn over(mut session: Session, options: &CudaOptions) -> Result<Self> {
         (session.storage, session.seed) = (options.storage, options.seed);
         let allowance = HostAllowance::new(options.host_limit, options.ranks_here);
         session.heap.set_host_allowance(allowance);
@@ -186,7 +187,7 @@ impl Cuda {
     }
 
     /// Frees the memory that is kept for the next iteration.
-    pub fn trim_memory(&mut self) -> Result<(), DeviceError> {
+    pub fn trim_memory(&mut self) -> Result {
         self.session.heap.trim_scratch()
     }
 
@@ -196,7 +197,7 @@ impl Cuda {
     }
 
     /// Brings the model's tables up to dense Adam. Fails if a parameter is not finite.
-    fn bring_up_to_date<P: Primitive>(&mut self, model: &mut Model<P>) -> Result<(), DeviceError> {
+    fn bring_up_to_date<P: Primitive>(&mut self, model: &mut Model<P>) -> Result {
         self.session.check_faults()?;
         catch_up(&self.session, model)
     }
@@ -206,7 +207,7 @@ impl Cuda {
         &mut self,
         sh_degree: u32,
         count: usize,
-    ) -> Result<Model<P>, DeviceError> {
+    ) -> Result<Model<P>> {
         let mut made = self.with_room(|session| tables::zeros(session, sh_degree, count));
         for fallback in self.policy.in_order(&[Fallback::Compact, Fallback::Offload]) {
             if !made.as_ref().is_err_and(DeviceError::is_out_of_memory) {
@@ -232,41 +233,32 @@ impl Cuda {
     }
 
     /// Runs work that needs memory, and gives up one holding after the other if there is too little.
-    fn with_room<R>(
-        &mut self,
-        mut work: impl FnMut(&mut Session) -> Result<R, DeviceError>,
-    ) -> Result<R, DeviceError> {
+    fn with_room<R>(&mut self, mut work: impl FnMut(&mut Session) -> Result<R>) -> Result<R> {
         self.with_images(|_, session| work(session))
     }
 
     /// Like [`Self::with_room`], for work that uploads photographs.
     fn with_images<R>(
         &mut self,
-        mut work: impl FnMut(&mut PhotoStore, &mut Session) -> Result<R, DeviceError>,
-    ) -> Result<R, DeviceError> {
+        mut work: impl FnMut(&mut PhotoStore, &mut Session) -> Result<R>,
+    ) -> Result<R> {
         let Self { images, session, policy, .. } = self;
         let parts: Parts<'_> = Parts { images, session, model: None };
         govern::with_room(policy, parts, |parts| work(parts.images, parts.session))
     }
 
     /// Makes a model's state compact. Returns the bytes freed.
-    pub fn compact<P: CudaPrimitive>(
-        &mut self,
-        model: &mut Model<P>,
-    ) -> Result<Bytes, DeviceError> {
+    pub fn compact<P: CudaPrimitive>(&mut self, model: &mut Model<P>) -> Result<Bytes> {
         model.compact(&self.session)
     }
 
     /// Makes a model compact and moves its colours to the host. Returns the bytes freed on the GPU.
-    pub fn offload<P: CudaPrimitive>(
-        &mut self,
-        model: &mut Model<P>,
-    ) -> Result<Bytes, DeviceError> {
+    pub fn offload<P: CudaPrimitive>(&mut self, model: &mut Model<P>) -> Result<Bytes> {
         model.offload(&self.session)
     }
 
     /// Converts a model's state to full precision.
-    pub fn expand<P: CudaPrimitive>(&mut self, model: &mut Model<P>) -> Result<(), DeviceError> {
+    pub fn expand<P: CudaPrimitive>(&mut self, model: &mut Model<P>) -> Result {
         model.expand(&self.session)
     }
 
@@ -277,7 +269,7 @@ impl Cuda {
         view: &View,
         settings: &RenderSettings,
         inputs: &[f32],
-    ) -> Result<Vec<f32>, DeviceError> {
+    ) -> Result<Vec<f32>> {
         let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
         probe::probe(&self.session, call, view, &drawing, inputs)
     }

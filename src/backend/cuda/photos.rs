@@ -8,7 +8,7 @@ use super::device::stream::{CudaEvent, Stream};
 use super::memory::heap::{Buffer, Heap, Pinned, Region, host_len};
 use super::session::Session;
 use crate::abi::In;
-use crate::backend::DeviceError;
+use crate::backend::{DeviceError, Result};
 use crate::dataset::Image;
 use crate::layout::{
     ALIGNMENT, PHOTOS_IN_TURN, PHOTOS_ON_THEIR_WAY, RESIDENT_PHOTOS, fair_share, photo_after,
@@ -37,12 +37,12 @@ fn within_share(wanted: u64, held: u64, left: u64) -> bool {
 }
 
 /// Fails if a photograph does not have the size of its view.
-pub(super) fn check_size(target_px: [u32; 2], view_px: [u32; 2]) -> Result<(), DeviceError> {
+pub(super) fn check_size(target_px: [u32; 2], view_px: [u32; 2]) -> Result {
     if target_px == view_px { Ok(()) } else { Err(DeviceError::TargetSize { target_px, view_px }) }
 }
 
 impl PhotoStore {
-    pub(super) fn new(session: &Session) -> Result<Self, DeviceError> {
+    pub(super) fn new(session: &Session) -> Result<Self> {
         let heap = &session.heap;
         Ok(Self {
             resident: heap.region(&RESIDENT_PHOTOS)?,
@@ -71,12 +71,7 @@ impl PhotoStore {
     }
 
     /// Uploads the photograph of a view, resident if there is room.
-    pub(super) fn send(
-        &mut self,
-        session: &Session,
-        view: usize,
-        image: &Image,
-    ) -> Result<Target, DeviceError> {
+    pub(super) fn send(&mut self, session: &Session, view: usize, image: &Image) -> Result<Target> {
         if let Some(place) = self.place_from_view.get(&view).filter(|place| place.fits(image)) {
             // A new photograph of the view replaces the old one in place.
             let place = Rc::clone(place);
@@ -99,12 +94,7 @@ impl PhotoStore {
         Ok(Target { place })
     }
 
-    fn send_to(
-        &mut self,
-        session: &Session,
-        image: &Image,
-        place: &PhotoPlace,
-    ) -> Result<(), DeviceError> {
+    fn send_to(&mut self, session: &Session, image: &Image, place: &PhotoPlace) -> Result {
         let turn = &mut self.turns[self.next];
         self.next = 1 - self.next;
         let staged = turn.stage(&session.heap, image)?;
@@ -120,7 +110,7 @@ impl PhotoStore {
         session: &Session,
         view: Option<usize>,
         image: &Image,
-    ) -> Result<Target, DeviceError> {
+    ) -> Result<Target> {
         if self.turns[self.next].in_use() && !self.turns[1 - self.next].in_use() {
             self.next = 1 - self.next;
         }
@@ -148,7 +138,7 @@ impl PhotoStore {
     }
 
     /// Grows the resident memory to `len` bytes if there is room. The last photograph has `last` bytes.
-    fn make_room(&mut self, heap: &Heap, len: usize, last: usize) -> Result<bool, DeviceError> {
+    fn make_room(&mut self, heap: &Heap, len: usize, last: usize) -> Result<bool> {
         let held = self.resident.capacity();
         let in_turns: usize =
             self.turns.iter().map(|turn| last.saturating_sub(turn.memory.capacity())).sum();
@@ -169,7 +159,7 @@ impl PhotoStore {
     }
 
     /// Grows the turns first: evicted photographs in use move there, when no more memory can be had.
-    fn grow(&mut self, len: usize, last: usize) -> Result<(), DeviceError> {
+    fn grow(&mut self, len: usize, last: usize) -> Result {
         for turn in &mut self.turns {
             turn.memory.grow(last)?;
         }
@@ -208,11 +198,7 @@ impl PhotoStore {
     }
 
     /// Evicts at least `missing` bytes of resident photographs if possible, the last first. Returns the bytes freed.
-    pub(super) fn evict(
-        &mut self,
-        session: &Session,
-        missing: Bytes,
-    ) -> Result<Bytes, DeviceError> {
+    pub(super) fn evict(&mut self, session: &Session, missing: Bytes) -> Result<Bytes> {
         let held = self.resident.capacity();
         let kept = held.saturating_sub(bytes_to_evict(missing, held));
         let placed = self.place_from_view.iter();
@@ -249,7 +235,7 @@ impl PhotoStore {
     }
 
     /// Drops all photographs before photographs of other sizes come. None may be in use.
-    pub(super) fn forget_all(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(super) fn forget_all(&mut self, session: &Session) -> Result {
         session.copies.synchronize()?;
         session.stream.synchronize()?;
         self.place_from_view.clear();
@@ -260,12 +246,7 @@ impl PhotoStore {
         self.resident.trim()
     }
 
-    fn move_to_turn(
-        &mut self,
-        session: &Session,
-        turn: usize,
-        view: usize,
-    ) -> Result<(), DeviceError> {
+    fn move_to_turn(&mut self, session: &Session, turn: usize, view: usize) -> Result {
         let Some(place) = self.place_from_view.get(&view).map(Rc::clone) else { return Ok(()) };
         let first = self.offset(&place);
         let taken = &mut self.turns[turn];
@@ -301,11 +282,11 @@ pub(super) struct Photograph<'a> {
 }
 
 impl Photograph<'_> {
-    pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(super) fn wait(&self, stream: &Stream) -> Result {
         self.arrives.map_or(Ok(()), |target| target.wait(stream))
     }
 
-    pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(super) fn used(&self, stream: &Stream) -> Result {
         self.arrives.map_or(Ok(()), |target| target.used(stream))
     }
 }
@@ -381,11 +362,7 @@ impl Target {
     }
 
     /// Creates a photograph without content, for a dry run.
-    pub(super) fn dry(
-        stream: &Stream,
-        size: [u32; 2],
-        has_maps: bool,
-    ) -> Result<Self, DeviceError> {
+    pub(super) fn dry(stream: &Stream, size: [u32; 2], has_maps: bool) -> Result<Self> {
         let pixels = size.map(|side| side as usize).iter().product::<usize>();
         let map_len = if has_maps { pixels } else { 0 };
         let form = PhotoForm {
@@ -437,11 +414,11 @@ impl Target {
         (form.normals_len > 0).then(|| In::at(first))
     }
 
-    pub(super) fn wait(&self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(super) fn wait(&self, stream: &Stream) -> Result {
         stream.wait(&self.place.uploaded)
     }
 
-    pub(super) fn used(&self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(super) fn used(&self, stream: &Stream) -> Result {
         self.place.used.record(stream)
     }
 }
@@ -470,7 +447,7 @@ impl PhotoPlace {
         self.form.bytes()
     }
 
-    fn new(stream: &Stream, address: u64, image: &Image) -> Result<Self, DeviceError> {
+    fn new(stream: &Stream, address: u64, image: &Image) -> Result<Self> {
         Ok(Self {
             address: Cell::new(address),
             form: PhotoForm::of(image),
@@ -496,7 +473,7 @@ struct HeldPhoto {
 }
 
 impl StreamedPhoto {
-    fn new(heap: &Heap) -> Result<Self, DeviceError> {
+    fn new(heap: &Heap) -> Result<Self> {
         Ok(Self { memory: heap.region(&PHOTOS_IN_TURN)?, staging: None, held: None })
     }
 
@@ -506,7 +483,7 @@ impl StreamedPhoto {
     }
 
     /// Returns page-locked memory with the photograph, after the copy of the one before.
-    fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>, DeviceError> {
+    fn stage(&mut self, heap: &Heap, image: &Image) -> Result<&Pinned<u8>> {
         let len = bytes(image);
         let staging = match self.staging.take() {
             Some(staging) if staging.len() >= len => staging,

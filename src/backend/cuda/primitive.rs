@@ -2,7 +2,7 @@
 
 use super::device::launch::{Code, Find, Kernel, KernelName, kernel};
 use crate::abi::{ADAM_BLOCK, AdamArgs, PROJECT_BLOCK, ProjectArgs, TABLES};
-use crate::backend::{Capability, DeviceError, unsupported};
+use crate::backend::{Capability, DeviceError, Result, unsupported};
 use crate::layout::{Rate, RowForm, Schema, TABLE_PARTS};
 use crate::memory::plan::Storage;
 use crate::model::{Gaussians, Primitive};
@@ -103,17 +103,14 @@ impl CudaPrimitive for Gaussians {
         &[Capability::Filter3d, Capability::Noise, Capability::Regularisers, Capability::Surfaces];
 }
 
-pub(crate) fn require<P: CudaPrimitive>(
-    capability: Capability,
-    is_requested: bool,
-) -> Result<(), DeviceError> {
+pub(crate) fn require<P: CudaPrimitive>(capability: Capability, is_requested: bool) -> Result {
     if is_requested && !P::CAPABILITIES.contains(&capability) {
         return Err(unsupported::<P>(capability.words()));
     }
     Ok(())
 }
 
-pub(crate) fn require_storage<P: CudaPrimitive>(storage: Storage) -> Result<(), DeviceError> {
+pub(crate) fn require_storage<P: CudaPrimitive>(storage: Storage) -> Result {
     match storage {
         Storage::HalfColors if P::KERNELS.half.is_none() => {
             Err(unsupported::<P>("colours in 16 bits"))
@@ -167,7 +164,7 @@ pub(crate) struct LoadedShape {
 
 impl LoadedKernels {
     /// Finds the kernels. A context must be current.
-    pub(crate) fn of<P: CudaPrimitive>(by: &mut dyn Find) -> Result<Self, DeviceError> {
+    pub(crate) fn of<P: CudaPrimitive>(by: &mut dyn Find) -> Result<Self> {
         const { assert_fits(P::SCHEMA) };
         let PrimitiveKernels { full, half, compact } = P::KERNELS;
         Ok(Self {
@@ -189,7 +186,7 @@ impl LoadedKernels {
 }
 
 impl LoadedStorage {
-    fn of(by: &mut dyn Find, names: &StorageKernels) -> Result<Self, DeviceError> {
+    fn of(by: &mut dyn Find, names: &StorageKernels) -> Result<Self> {
         let mut project = |name| kernel(by, name, PROJECT_BLOCK);
         let plain_and_extended = [project(&names.project)?, project(&names.project_extended)?];
         let expect = match &names.expect {
@@ -206,18 +203,18 @@ impl LoadedStorage {
     }
 
     /// Returns the kernels of vertices, or an error if rows cannot be drawn as vertices.
-    pub(crate) fn vertices<P: Primitive>(&self) -> Result<&LoadedShape, DeviceError> {
+    pub(crate) fn vertices<P: Primitive>(&self) -> Result<&LoadedShape> {
         self.vertices.as_ref().ok_or(unsupported::<P>("being drawn as triangles"))
     }
 
     /// Returns the kernels of surfels, or an error if rows cannot be drawn as surfels.
-    pub(crate) fn surfels<P: Primitive>(&self) -> Result<&LoadedShape, DeviceError> {
+    pub(crate) fn surfels<P: Primitive>(&self) -> Result<&LoadedShape> {
         self.surfels.as_ref().ok_or(unsupported::<P>("being drawn as surfels"))
     }
 }
 
 impl LoadedShape {
-    fn of(by: &mut dyn Find, names: &ShapeKernels) -> Result<Self, DeviceError> {
+    fn of(by: &mut dyn Find, names: &ShapeKernels) -> Result<Self> {
         Ok(Self {
             project: kernel(by, &names.project, PROJECT_BLOCK)?,
             step: kernel(by, &names.step, ADAM_BLOCK)?,

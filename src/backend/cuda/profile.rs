@@ -4,13 +4,11 @@ use super::Cuda;
 use super::device::stream::{CudaEvent, Stream};
 use super::device::timers::Timers;
 use super::frame::Frame;
-use super::memory::heap::{Block, Buffer};
 use super::model::lanes::LANES;
-use super::model::tables::Model;
-use super::session::Session;
 use super::stage::bands::Lists;
 use crate::abi::{BLEND_CHUNK, BLEND_WARP_TILES, TileRange, UNSEEN};
-use crate::backend::{CopySpeed, DeviceError, Drawn, Profiler, RowWords, StageTime, Work};
+use crate::backend::cuda::prelude::*;
+use crate::backend::{CopySpeed, Drawn, Profiler, RowWords, StageTime, Work};
 use crate::layout::{COPY_TEST, Source as _};
 use crate::model::Primitive;
 
@@ -18,29 +16,25 @@ use crate::model::Primitive;
 const STAGES_TIMED: usize = 64;
 
 impl<P: Primitive> Profiler<Model<P>, Frame<Drawn, P>> for Cuda {
-    fn time_stages(&mut self, on: bool) -> Result<(), DeviceError> {
+    fn time_stages(&mut self, on: bool) -> Result {
         self.session.timers = if on { Timers::on(STAGES_TIMED)? } else { Timers::off() };
         Ok(())
     }
 
-    fn stage_times(&mut self) -> Result<Vec<StageTime>, DeviceError> {
+    fn stage_times(&mut self) -> Result<Vec<StageTime>> {
         let times = self.session.timers.take()?;
         Ok(times.into_iter().map(|(stage, ms)| StageTime { stage, ms }).collect())
     }
 
-    fn copy_speed(&mut self) -> Result<Option<CopySpeed>, DeviceError> {
+    fn copy_speed(&mut self) -> Result<Option<CopySpeed>> {
         speed(&self.session)
     }
 
-    fn work(
-        &mut self,
-        model: &Model<P>,
-        frame: &Frame<Drawn, P>,
-    ) -> Result<Option<Work>, DeviceError> {
+    fn work(&mut self, model: &Model<P>, frame: &Frame<Drawn, P>) -> Result<Option<Work>> {
         count(&self.session, model, frame)
     }
 
-    fn trim_memory(&mut self) -> Result<(), DeviceError> {
+    fn trim_memory(&mut self) -> Result {
         self.trim_memory()
     }
 }
@@ -57,7 +51,7 @@ const WARM_UP: u32 = 3;
 const COPIES: u32 = 10;
 
 /// Measures copies of up to 1 GiB, or less if memory is short. Waits for the GPU.
-fn speed(session: &Session) -> Result<Option<CopySpeed>, DeviceError> {
+fn speed(session: &Session) -> Result<Option<CopySpeed>> {
     let mut bytes = COPY_BYTES;
     while bytes >= COPY_BYTES_MIN {
         match session.heap.take_two(&COPY_TEST, &(bytes as u64)) {
@@ -69,7 +63,7 @@ fn speed(session: &Session) -> Result<Option<CopySpeed>, DeviceError> {
     Ok(None)
 }
 
-fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySpeed, DeviceError> {
+fn time(session: &Session, from: &Block<u8>, mut to: Block<u8>) -> Result<CopySpeed> {
     let stream = &session.stream;
     let [start, end] = [CudaEvent::timed()?, CudaEvent::timed()?];
     for _ in 0..WARM_UP {
@@ -97,7 +91,7 @@ fn count<P: Primitive>(
     session: &Session,
     model: &Model<P>,
     frame: &Frame<Drawn, P>,
-) -> Result<Option<Work>, DeviceError> {
+) -> Result<Option<Work>> {
     let (Some(kept), Lists::Whole(bins)) = (&frame.canvas.kept, &frame.lists) else {
         return Ok(None);
     };
@@ -140,11 +134,7 @@ fn row_words([geometry, first, second, sh, sh_first, sh_second]: [u64; 6]) -> Ro
     RowWords { geometry, geometry_moments, sh, sh_moments }
 }
 
-fn fetch<B: Buffer>(
-    stream: &Stream,
-    buffer: &B,
-    filler: B::Item,
-) -> Result<Vec<B::Item>, DeviceError> {
+fn fetch<B: Buffer>(stream: &Stream, buffer: &B, filler: B::Item) -> Result<Vec<B::Item>> {
     let mut host = vec![filler; buffer.len()];
     buffer.download(stream, 0, &mut host)?;
     Ok(host)

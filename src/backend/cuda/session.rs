@@ -12,7 +12,7 @@ use super::memory::heap::Heap;
 use super::memory::sort;
 use super::memory::status::{ListRoom, Status, TrainingViewSize};
 use super::primitive::{CudaPrimitive, LoadedKernels};
-use crate::backend::DeviceError;
+use crate::backend::Result;
 use crate::memory::plan::Storage;
 use crate::memory::{Allowance, Bytes, Limit};
 use crate::model::Gaussians;
@@ -72,23 +72,16 @@ impl Session {
     }
 
     /// Opens the first GPU with a budget of its memory, including context and code; without a budget, all of it.
-    pub fn open(budget: Option<Bytes>) -> Result<Self, DeviceError> {
+    pub fn open(budget: Option<Bytes>) -> Result<Self> {
         Self::within(0, |card| Allowance::new(budget.map(Limit::Bytes), 1.0, card))
     }
 
     /// Opens a GPU within a share of a limit, or of the card.
-    pub fn open_limited(
-        ordinal: u32,
-        limit: Option<Limit>,
-        threshold: f64,
-    ) -> Result<Self, DeviceError> {
+    pub fn open_limited(ordinal: u32, limit: Option<Limit>, threshold: f64) -> Result<Self> {
         Self::within(ordinal, |card| Allowance::new(limit, threshold, card))
     }
 
-    fn within(
-        ordinal: u32,
-        allowance_on: impl FnOnce(Bytes) -> Allowance,
-    ) -> Result<Self, DeviceError> {
+    fn within(ordinal: u32, allowance_on: impl FnOnce(Bytes) -> Allowance) -> Result<Self> {
         let device = CudaDevice::open(ordinal)?;
         let code = LoadedCode::load(Box::new(Loader::default()))?;
         let stream = Stream::new()?;
@@ -106,7 +99,7 @@ impl Session {
     }
 
     /// Creates a session whose streams do no work.
-    pub(super) fn dry(heap: Heap, queues: [DryQueue; 2]) -> Result<Self, DeviceError> {
+    pub(super) fn dry(heap: Heap, queues: [DryQueue; 2]) -> Result<Self> {
         let device = CudaDevice::dry(heap.budget());
         Self::over(device, heap, LoadedCode::load(Box::new(Nothing))?, queues.map(Stream::over))
     }
@@ -116,7 +109,7 @@ impl Session {
         heap: Heap,
         LoadedCode { kernels, of_primitives, code }: LoadedCode,
         [stream, copies]: [Stream; 2],
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let status = Status::new(&heap, &stream)?;
         let (seen, filled) = (stream.event()?, copies.event()?);
         Ok(Self {
@@ -142,10 +135,7 @@ impl Session {
     }
 
     /// Charges the memory that a library takes for itself during `work`.
-    pub(super) fn charge_library<T>(
-        &self,
-        work: impl FnOnce() -> Result<T, DeviceError>,
-    ) -> Result<T, DeviceError> {
+    pub(super) fn charge_library<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let (free, held) = (self.device.free()?, self.heap.total());
         let done = work()?;
         self.device.synchronize()?;
@@ -157,9 +147,7 @@ impl Session {
     }
 
     /// Returns the kernels of a primitive and loads them once. Only the code of Gaussians is charged.
-    pub(super) fn kernels_of<P: CudaPrimitive>(
-        &mut self,
-    ) -> Result<Rc<LoadedKernels>, DeviceError> {
+    pub(super) fn kernels_of<P: CudaPrimitive>(&mut self) -> Result<Rc<LoadedKernels>> {
         if let Some(known) = self.of_primitives.get(&TypeId::of::<P>()) {
             return Ok(Rc::clone(known));
         }
@@ -169,12 +157,12 @@ impl Session {
     }
 
     /// Fails if a parameter is no longer finite. Waits for the GPU.
-    pub(super) fn check_faults(&mut self) -> Result<(), DeviceError> {
+    pub(super) fn check_faults(&mut self) -> Result {
         self.status.report(&self.heap, &self.stream)?.read().map(drop)
     }
 
     /// Clears a fault before a new model. Waits for the GPU.
-    pub(super) fn forget_faults(&mut self) -> Result<(), DeviceError> {
+    pub(super) fn forget_faults(&mut self) -> Result {
         self.status.clear_fault(&self.stream)
     }
 }
@@ -187,7 +175,7 @@ struct LoadedCode {
 
 impl LoadedCode {
     /// Loads the code. A context must be current.
-    fn load(mut code: Box<dyn Find>) -> Result<Self, DeviceError> {
+    fn load(mut code: Box<dyn Find>) -> Result<Self> {
         let kernels = Kernels::load(code.as_mut())?;
         let gaussians = Rc::new(LoadedKernels::of::<Gaussians>(code.as_mut())?);
         let of_primitives = HashMap::from([(TypeId::of::<Gaussians>(), gaussians)]);

@@ -8,10 +8,9 @@ use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
 use super::frame::{self, Frame, Gradients};
 use super::govern::{self, Parts};
-use super::model::tables::{FaceTables, Model, catch_up};
+use super::model::tables::{FaceTables, catch_up};
 use super::model::transfer::{self, Staging};
 use super::photos::Target;
-use super::primitive::CudaPrimitive;
 use super::stage::appearance::ColorTables;
 use super::stage::bind::{self, Binding};
 use super::stage::contribution::ContributionSums;
@@ -22,21 +21,21 @@ use super::stage::neighbours::{self, NearestLists, PaletteRows};
 use super::stage::project::{DrawnView, Splats, expect};
 use super::stage::{densify, reorder, smooth};
 use super::{BandPolicy, Cuda, dry_run};
+use crate::backend::cuda::prelude::*;
 use crate::backend::neighbours::list_len;
 use crate::backend::{
     AdamStep, Appearance, AppearanceTables, Bind, BoundState, BoundStep, Compensated, Contribution,
-    Contributions, Device, DeviceError, DeviceInfo, DeviceMemory, DrawSettings, Drawn,
-    FaceStatistics, Faces, FallbackState, Filter3d, FrameState, Fresh, Fuse, Inputs, Lpips,
-    MaskedView, Measured, MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective, Palettes,
-    Peaks, Photo, Ranks, Remesh, Render, RenderRequest, RenderSettings, Rendered, Rows, Scored,
-    Shown, Snapshot, Stay, Store, TableStep, TrainRequest, Trainable, Transmittances, check_absent,
-    chunks,
+    Contributions, Device, DeviceInfo, DeviceMemory, DrawSettings, Drawn, FaceStatistics, Faces,
+    FallbackState, Filter3d, FrameState, Fresh, Fuse, Inputs, Lpips, MaskedView, Measured,
+    MemoryEntry, MemoryKind, ModelShape, Neighbours, Objective, Palettes, Peaks, Photo, Ranks,
+    Remesh, Render, RenderRequest, RenderSettings, Rendered, Rows, Scored, Shown, Snapshot, Stay,
+    Store, TableStep, TrainRequest, Trainable, Transmittances, check_absent, chunks,
 };
 use crate::dataset::View;
 use crate::layout::{self, BOUND_GRADIENTS, Purpose};
 use crate::math::morton::Cube;
 use crate::memory::plan::view_scratch;
-use crate::memory::{Bytes, Entry, Fallback, Holder as _, Kind, TrainingScale};
+use crate::memory::{Entry, Fallback, Holder as _, Kind, TrainingScale};
 use crate::model::{BoundTopology, Gaussians};
 use crate::perceptual::{LpipsInput, LpipsWeights};
 
@@ -52,7 +51,7 @@ impl Device for Cuda {
         DeviceInfo { name, uuid: Some(device.uuid().to_owned()) }
     }
 
-    fn upload_target(&mut self, photo: Photo<'_>) -> Result<Target, DeviceError> {
+    fn upload_target(&mut self, photo: Photo<'_>) -> Result<Target> {
         let Photo { image, stay } = photo;
         match stay {
             Stay::Transient => {
@@ -77,7 +76,7 @@ impl Device for Cuda {
         self.images.is_resident(view)
     }
 
-    fn synchronize(&mut self) -> Result<(), DeviceError> {
+    fn synchronize(&mut self) -> Result {
         self.session.stream.synchronize()
     }
 
@@ -102,7 +101,7 @@ impl Device for Cuda {
         Some(self.session.heap.take_phase_peak())
     }
 
-    fn aim_below(&mut self, aim: Option<Bytes>) -> Result<(), DeviceError> {
+    fn aim_below(&mut self, aim: Option<Bytes>) -> Result {
         self.has_aim = aim.is_some();
         let may_band = self.policy.allows(Fallback::Bands);
         match self.session.bands {
@@ -123,7 +122,7 @@ impl Device for Cuda {
         self.session.view_size.allowed()
     }
 
-    fn use_training_scale(&mut self, scale: TrainingScale) -> Result<(), DeviceError> {
+    fn use_training_scale(&mut self, scale: TrainingScale) -> Result {
         let is_resumed = scale.is_below(self.session.view_size.allowed());
         if is_resumed {
             if !self.policy.allows(Fallback::Resolution) {
@@ -166,7 +165,7 @@ impl Filter3d for Cuda {
         model: &mut Model,
         views: &[&View],
         sampled_from: f64,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         self.with_room(|session| smooth::smooth(session, model, views, sampled_from))
     }
 }
@@ -178,7 +177,7 @@ impl Transmittances<Gaussians> for Cuda {
         view: &View,
         settings: &RenderSettings,
         places: &[[f32; 3]],
-    ) -> Result<Vec<f32>, DeviceError> {
+    ) -> Result<Vec<f32>> {
         let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
         self.with_room(|session| frame::transmittances(session, model, view, &drawing, places))
     }
@@ -187,7 +186,7 @@ impl Transmittances<Gaussians> for Cuda {
 impl Palettes for Cuda {
     type PaletteRows = PaletteRows;
 
-    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<PaletteRows, DeviceError> {
+    fn hold_rows(&mut self, rows: &[f32], width: usize) -> Result<PaletteRows> {
         self.with_room(|session| PaletteRows::new(session, rows, width))
     }
 
@@ -196,7 +195,7 @@ impl Palettes for Cuda {
         rows: &mut PaletteRows,
         centers: &[f32],
         cells: &CellLists<'_>,
-    ) -> Result<Vec<NearRow>, DeviceError> {
+    ) -> Result<Vec<NearRow>> {
         self.with_room(|session| rows.near_entries(session, centers, cells))
     }
 
@@ -205,7 +204,7 @@ impl Palettes for Cuda {
         rows: &mut PaletteRows,
         centers: &[f32],
         count: usize,
-    ) -> Result<Vec<u32>, DeviceError> {
+    ) -> Result<Vec<u32>> {
         self.with_room(|session| rows.near_cells(session, centers, count))
     }
 }
@@ -213,11 +212,7 @@ impl Palettes for Cuda {
 impl Contributions<Gaussians> for Cuda {
     type ContributionSums = ContributionSums;
 
-    fn no_contributions(
-        &mut self,
-        model: &Model,
-        absent: &[bool],
-    ) -> Result<ContributionSums, DeviceError> {
+    fn no_contributions(&mut self, model: &Model, absent: &[bool]) -> Result<ContributionSums> {
         check_absent(absent, model.len())?;
         self.with_room(|session| ContributionSums::new(session, absent))
     }
@@ -229,17 +224,14 @@ impl Contributions<Gaussians> for Cuda {
         settings: &RenderSettings,
         target: &Target,
         sums: &mut ContributionSums,
-    ) -> Result<Measured, DeviceError> {
+    ) -> Result<Measured> {
         let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
         self.with_room(|session| {
             frame::add_contributions(session, model, view, &drawing, target, sums)
         })
     }
 
-    fn read_contributions(
-        &mut self,
-        sums: &ContributionSums,
-    ) -> Result<Vec<Contribution>, DeviceError> {
+    fn read_contributions(&mut self, sums: &ContributionSums) -> Result<Vec<Contribution>> {
         sums.read(&self.session)
     }
 }
@@ -248,7 +240,7 @@ impl Fuse<Gaussians> for Cuda {
     type BrickSurvey = BrickSurvey;
     type FusedVoxels = FusedVoxels;
 
-    fn new_survey(&mut self, space: Space) -> Result<BrickSurvey, DeviceError> {
+    fn new_survey(&mut self, space: Space) -> Result<BrickSurvey> {
         self.with_room(|session| BrickSurvey::new(session, space))
     }
 
@@ -257,15 +249,15 @@ impl Fuse<Gaussians> for Cuda {
         survey: &mut BrickSurvey,
         frame: &Frame<Shown>,
         seen: MaskedView<'_>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         self.with_room(|session| survey.mark(session, &frame.canvas, seen))
     }
 
-    fn read_survey(&mut self, survey: BrickSurvey) -> Result<Survey, DeviceError> {
+    fn read_survey(&mut self, survey: BrickSurvey) -> Result<Survey> {
         survey.read(&self.session)
     }
 
-    fn new_voxels(&mut self, bricks: &Arc<SurveyedBricks>) -> Result<FusedVoxels, DeviceError> {
+    fn new_voxels(&mut self, bricks: &Arc<SurveyedBricks>) -> Result<FusedVoxels> {
         self.with_room(|session| FusedVoxels::new(session, bricks))
     }
 
@@ -274,11 +266,11 @@ impl Fuse<Gaussians> for Cuda {
         voxels: &mut FusedVoxels,
         frame: &Frame<Shown>,
         seen: MaskedView<'_>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         self.with_room(|session| voxels.fuse(session, &frame.canvas, seen))
     }
 
-    fn read_voxels(&mut self, voxels: FusedVoxels) -> Result<Fusion, DeviceError> {
+    fn read_voxels(&mut self, voxels: FusedVoxels) -> Result<Fusion> {
         voxels.read(&self.session)
     }
 }
@@ -286,7 +278,7 @@ impl Fuse<Gaussians> for Cuda {
 impl Lpips<Gaussians> for Cuda {
     type Net = LpipsModel;
 
-    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<LpipsModel, DeviceError> {
+    fn load_lpips(&mut self, weights: &LpipsWeights) -> Result<LpipsModel> {
         LpipsModel::upload(&self.session, weights)
     }
 
@@ -296,7 +288,7 @@ impl Lpips<Gaussians> for Cuda {
         frame: &Frame<Shown>,
         target: &Target,
         input: LpipsInput,
-    ) -> Result<f64, DeviceError> {
+    ) -> Result<f64> {
         frame.perceive(&self.session, net, target, input)
     }
 }
@@ -304,11 +296,11 @@ impl Lpips<Gaussians> for Cuda {
 impl Appearance<Gaussians> for Cuda {
     type Tables = ColorTables;
 
-    fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<ColorTables, DeviceError> {
+    fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<ColorTables> {
         self.with_room(|session| ColorTables::new(session, tables))
     }
 
-    fn read_tables(&mut self, tables: &ColorTables) -> Result<AppearanceTables, DeviceError> {
+    fn read_tables(&mut self, tables: &ColorTables) -> Result<AppearanceTables> {
         tables.read(&self.session)
     }
 
@@ -317,7 +309,7 @@ impl Appearance<Gaussians> for Cuda {
         tables: &mut ColorTables,
         frame: Frame<Drawn>,
         step: &TableStep,
-    ) -> Result<Frame<Compensated>, DeviceError> {
+    ) -> Result<Frame<Compensated>> {
         let px = frame.camera.size;
         let compensated = frame.compensate(&self.session, tables, step);
         self.note_refusal(px, compensated)
@@ -328,17 +320,13 @@ impl Appearance<Gaussians> for Cuda {
         tables: &mut ColorTables,
         frame: Frame<Scored<Compensated>>,
         step: &TableStep,
-    ) -> Result<Frame<Scored<Drawn>>, DeviceError> {
+    ) -> Result<Frame<Scored<Drawn>>> {
         let px = frame.camera.size;
         let learned = frame.learn(&self.session, tables, step);
         self.note_refusal(px, learned)
     }
 
-    fn correct(
-        &mut self,
-        frame: Frame<Shown>,
-        target: &Target,
-    ) -> Result<Frame<Shown>, DeviceError> {
+    fn correct(&mut self, frame: Frame<Shown>, target: &Target) -> Result<Frame<Shown>> {
         frame.correct(&self.session, target)
     }
 }
@@ -351,7 +339,7 @@ impl Bind for Cuda {
         model: &mut Model,
         topology: &Arc<BoundTopology>,
         state: &BoundState,
-    ) -> Result<Binding, DeviceError> {
+    ) -> Result<Binding> {
         let binding = self.with_room(|session| Binding::new(session, topology, state))?;
         bind::place(&mut self.session, model, &binding)?;
         Ok(binding)
@@ -363,7 +351,7 @@ impl Bind for Cuda {
         binding: &mut Binding,
         gradients: Gradients,
         step: &BoundStep,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let sizes = binding.sizes();
         let mut d_geometry =
             self.with_room(|session| session.heap.take(&BOUND_GRADIENTS, &sizes))?;
@@ -372,7 +360,7 @@ impl Bind for Cuda {
         bind::step(&mut self.session, model, binding, &mut d_geometry, step)
     }
 
-    fn read_binding(&mut self, binding: &Binding) -> Result<BoundState, DeviceError> {
+    fn read_binding(&mut self, binding: &Binding) -> Result<BoundState> {
         binding.read(&self.session)
     }
 }
@@ -380,7 +368,7 @@ impl Bind for Cuda {
 impl<P: CudaPrimitive> Neighbours<P> for Cuda {
     type Lists = NearestLists<P>;
 
-    fn neighbours(&mut self, model: &Model<P>, count: u32) -> Result<NearestLists<P>, DeviceError> {
+    fn neighbours(&mut self, model: &Model<P>, count: u32) -> Result<NearestLists<P>> {
         let found = self.with_room(|session| neighbours::neighbours(session, model, count));
         let refused = found.as_ref().err().map(DeviceError::is_out_of_memory);
         // Other errors say nothing about memory.
@@ -391,11 +379,7 @@ impl<P: CudaPrimitive> Neighbours<P> for Cuda {
         found
     }
 
-    fn read_neighbours(
-        &mut self,
-        lists: &NearestLists<P>,
-        rows: Range<usize>,
-    ) -> Result<Vec<u32>, DeviceError> {
+    fn read_neighbours(&mut self, lists: &NearestLists<P>, rows: Range<usize>) -> Result<Vec<u32>> {
         lists.read(&self.session, &rows)
     }
 
@@ -410,7 +394,7 @@ impl Cuda {
         model: &Model<P>,
         view: &View,
         settings: &DrawSettings,
-    ) -> Result<Frame<S, P>, DeviceError> {
+    ) -> Result<Frame<S, P>> {
         let frame: Frame<S, P> =
             self.with_room(|session| frame::draw(session, model, view, settings))?;
         self.note_bands(&frame, model.len());
@@ -423,7 +407,7 @@ impl Cuda {
         gaussians: usize,
         drawn: DrawnView<'_>,
         splats: Splats,
-    ) -> Result<Frame<S>, DeviceError> {
+    ) -> Result<Frame<S>> {
         let earlier = Bytes(self.session.heap.live_scratch().0.saturating_sub(splats.bytes().0));
         let mut splats = Some(splats);
         let frame: Result<Frame<S>, _> =
@@ -454,11 +438,7 @@ impl Cuda {
     }
 
     /// Records the outcome of a part of a training step: smaller views may help after a refusal.
-    pub(super) fn note_refusal<R>(
-        &mut self,
-        px: [u32; 2],
-        done: Result<R, DeviceError>,
-    ) -> Result<R, DeviceError> {
+    pub(super) fn note_refusal<R>(&mut self, px: [u32; 2], done: Result<R>) -> Result<R> {
         let refused = done.as_ref().err().is_some_and(DeviceError::is_out_of_memory);
         self.session.view_size.drawn(px, refused);
         done
@@ -476,7 +456,7 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         view: &View,
         settings: &RenderSettings,
         request: RenderRequest,
-    ) -> Result<Frame<Shown, P>, DeviceError> {
+    ) -> Result<Frame<Shown, P>> {
         self.draw(model, view, &DrawSettings::shown(settings, request))
     }
 
@@ -486,7 +466,7 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         view: &View,
         settings: &RenderSettings,
         request: &TrainRequest,
-    ) -> Result<Frame<Drawn, P>, DeviceError> {
+    ) -> Result<Frame<Drawn, P>> {
         let earlier = self.session.heap.live_scratch();
         let drawn = self.draw(model, view, &DrawSettings::trained(settings, request));
         let frame = self.note_refusal([view.camera.width, view.camera.height], drawn)?;
@@ -500,7 +480,7 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         model: &Model<P>,
         frame: Frame<S, P>,
         objective: &Objective<'_, Target, NearestLists<P>>,
-    ) -> Result<(Frame<Scored<S>, P>, PendingLosses), DeviceError> {
+    ) -> Result<(Frame<Scored<S>, P>, PendingLosses)> {
         let px = frame.camera.size;
         // No second try: it would evict the photograph that the frame is compared with.
         let scored = frame.scored(&mut self.session, model, objective);
@@ -519,18 +499,13 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         frame: Frame<Scored<Drawn>, P>,
         near: Option<&NearestLists<P>>,
         gradients: &mut Gradients<P>,
-    ) -> Result<PendingLosses, DeviceError> {
+    ) -> Result<PendingLosses> {
         let px = frame.camera.size;
         let done = frame.backward(&mut self.session, model, near, gradients);
         self.note_refusal(px, done)
     }
 
-    fn expect(
-        &mut self,
-        model: &mut Model<P>,
-        view: &View,
-        settings: &RenderSettings,
-    ) -> Result<(), DeviceError> {
+    fn expect(&mut self, model: &mut Model<P>, view: &View, settings: &RenderSettings) -> Result {
         expect(
             &self.session,
             model,
@@ -539,24 +514,15 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
         )
     }
 
-    fn step(
-        &mut self,
-        model: &mut Model<P>,
-        gradients: Gradients<P>,
-        step: &AdamStep,
-    ) -> Result<(), DeviceError> {
+    fn step(&mut self, model: &mut Model<P>, gradients: Gradients<P>, step: &AdamStep) -> Result {
         gradients.step(&mut self.session, model, None, step)
     }
 
-    fn measure<S: FrameState>(
-        &mut self,
-        frame: &Frame<S, P>,
-        target: &Target,
-    ) -> Result<Measured, DeviceError> {
+    fn measure<S: FrameState>(&mut self, frame: &Frame<S, P>, target: &Target) -> Result<Measured> {
         frame.measure(&mut self.session, target)
     }
 
-    fn image<S: FrameState>(&mut self, frame: &Frame<S, P>) -> Result<Rendered, DeviceError> {
+    fn image<S: FrameState>(&mut self, frame: &Frame<S, P>) -> Result<Rendered> {
         frame.image(&self.session)
     }
 
@@ -569,7 +535,7 @@ impl<P: CudaPrimitive> Render<P> for Cuda {
 impl<P: CudaPrimitive> Store<P> for Cuda {
     type Model = Model<P>;
 
-    fn upload(&mut self, host: &P) -> Result<Model<P>, DeviceError> {
+    fn upload(&mut self, host: &P) -> Result<Model<P>> {
         self.session.forget_faults()?;
         let model = self.room_for_model(host.sh_degree(), host.len())?;
         transfer::upload(&self.session, host, model)
@@ -592,25 +558,17 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
         Ok(model)
     }
 
-    fn read_parameters(
-        &mut self,
-        model: &mut Model<P>,
-        rows: Range<usize>,
-    ) -> Result<P, DeviceError> {
+    fn read_parameters(&mut self, model: &mut Model<P>, rows: Range<usize>) -> Result<P> {
         self.bring_up_to_date(model)?;
         self.with_room(|session| transfer::read_parameters(session, model, &rows))
     }
 
-    fn read(
-        &mut self,
-        model: &mut Model<P>,
-        rows: Range<usize>,
-    ) -> Result<Snapshot<P>, DeviceError> {
+    fn read(&mut self, model: &mut Model<P>, rows: Range<usize>) -> Result<Snapshot<P>> {
         self.bring_up_to_date(model)?;
         self.with_room(|session| transfer::read(session, model, &rows))
     }
 
-    fn sample(&mut self, model: &mut Model<P>, rows: &[usize]) -> Result<P, DeviceError> {
+    fn sample(&mut self, model: &mut Model<P>, rows: &[usize]) -> Result<P> {
         catch_up(&self.session, model)?;
         self.with_room(|session| transfer::sample(session, model, rows))
     }
@@ -620,13 +578,13 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
         ModelShape { rows: model.len(), optional: model.optional(), parameters, optimizer }
     }
 
-    fn reorder(&mut self, model: &mut Model<P>, cube: &Cube) -> Result<(), DeviceError> {
+    fn reorder(&mut self, model: &mut Model<P>, cube: &Cube) -> Result {
         // Rows get other numbers, so a fault that names a row must be read before.
         self.bring_up_to_date(model)?;
         self.with_room(|session| reorder::reorder(session, model, cube))
     }
 
-    fn govern(&mut self, model: &mut Model<P>, iteration: u32) -> Result<(), DeviceError> {
+    fn govern(&mut self, model: &mut Model<P>, iteration: u32) -> Result {
         self.policy.set_time(iteration.into());
         let before = self.governed_at.replace(iteration);
         if !is_due(self.trim_interval, before, iteration) {
@@ -636,16 +594,12 @@ impl<P: CudaPrimitive> Store<P> for Cuda {
         govern::between_iterations(policy, Parts { images, session, model: Some(model) })
     }
 
-    fn relieve(&mut self, model: &mut Model<P>, error: &DeviceError) -> Result<bool, DeviceError> {
+    fn relieve(&mut self, model: &mut Model<P>, error: &DeviceError) -> Result<bool> {
         let Self { images, session, policy, .. } = self;
         govern::relieve(policy, Parts { images, session, model: Some(model) }, error)
     }
 
-    fn grant_new_gaussians(
-        &mut self,
-        model: &mut Model<P>,
-        wish: usize,
-    ) -> Result<usize, DeviceError> {
+    fn grant_new_gaussians(&mut self, model: &mut Model<P>, wish: usize) -> Result<usize> {
         let Self { images, session, policy, high_water, .. } = self;
         if !policy.allows(Fallback::NewGaussians) {
             return Ok(wish);
@@ -688,7 +642,7 @@ fn is_due(interval: u32, before: Option<u32>, iteration: u32) -> bool {
 }
 
 impl Faces for Cuda {
-    fn set_faces(&mut self, model: &mut Model, faces: &[[u32; 3]]) -> Result<(), DeviceError> {
+    fn set_faces(&mut self, model: &mut Model, faces: &[[u32; 3]]) -> Result {
         let vertices = model.len();
         model.faces = None;
         let tables = self.with_room(|session| FaceTables::new(session, faces, vertices))?;
@@ -701,27 +655,23 @@ impl Faces for Cuda {
         model.faces.as_ref().map_or(&[], FaceTables::host)
     }
 
-    fn vertices(&mut self, model: &Model) -> Result<Vec<[f32; 4]>, DeviceError> {
+    fn vertices(&mut self, model: &Model) -> Result<Vec<[f32; 4]>> {
         densify::vertices(&self.session, model)
     }
 
-    fn face_statistics(&mut self, model: &Model) -> Result<FaceStatistics, DeviceError> {
+    fn face_statistics(&mut self, model: &Model) -> Result<FaceStatistics> {
         let tables = model.faces.as_ref();
         tables.map_or(Ok(FaceStatistics::default()), |tables| tables.statistics(&self.session))
     }
 
-    fn set_face_statistics(
-        &mut self,
-        model: &mut Model,
-        statistics: &FaceStatistics,
-    ) -> Result<(), DeviceError> {
+    fn set_face_statistics(&mut self, model: &mut Model, statistics: &FaceStatistics) -> Result {
         match &mut model.faces {
             Some(tables) => tables.set_statistics(&self.session, statistics),
             None => Ok(()),
         }
     }
 
-    fn remesh(&mut self, model: &mut Model, change: &Remesh<'_>) -> Result<(), DeviceError> {
+    fn remesh(&mut self, model: &mut Model, change: &Remesh<'_>) -> Result {
         // Rows get other numbers, so a fault that names a row must be read before.
         self.bring_up_to_date(model)?;
         self.with_room(|session| densify::remesh(session, model, change))

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use cudarc::driver::{DriverError, result, sys};
 
-use crate::backend::DeviceError;
 use crate::backend::nvidia::{self, Fit, KernelBuild};
+use crate::backend::{DeviceError, Result};
 use crate::memory::Bytes;
 use crate::memory::plan::CONTEXT;
 
@@ -42,7 +42,7 @@ const CONTEXTS: RangeInclusive<Bytes> = Bytes(64 << 20)..=Bytes(1 << 30);
 
 impl CudaDevice {
     /// Opens a GPU that `CUDA_VISIBLE_DEVICES` shows, and makes its context current in this thread.
-    pub fn open(ordinal: u32) -> Result<Rc<Self>, DeviceError> {
+    pub fn open(ordinal: u32) -> Result<Rc<Self>> {
         check_driver()?;
         if let Err(error) = result::init() {
             return Err(if error.0 == sys::CUresult::CUDA_ERROR_NO_DEVICE {
@@ -99,7 +99,7 @@ impl CudaDevice {
         })
     }
 
-    fn describe(id: sys::CUdevice) -> Result<Self, DeviceError> {
+    fn describe(id: sys::CUdevice) -> Result<Self> {
         use sys::CUdevice_attribute as Attribute;
         let attribute = |attribute| {
             // SAFETY: `id` comes from cuDeviceGet.
@@ -172,13 +172,13 @@ impl CudaDevice {
     }
 
     /// Returns the free memory of the GPU.
-    pub fn free(&self) -> Result<Bytes, DeviceError> {
+    pub fn free(&self) -> Result<Bytes> {
         let (free, _) = result::mem_get_info().map_err(failed("cuMemGetInfo"))?;
         Ok(Bytes(free as u64))
     }
 
     /// Estimates the memory of context and code. Without the management library, memory from before is unknown.
-    pub fn taken_since_opened(&self) -> Result<Bytes, DeviceError> {
+    pub fn taken_since_opened(&self) -> Result<Bytes> {
         if let Some(held) = nvidia::held_by_this_process(&self.uuid) {
             let before = self.held_before_context.unwrap_or_default();
             return Ok(plausible_size(Bytes(held.0.saturating_sub(before.0)), self.is_first));
@@ -192,7 +192,7 @@ impl CudaDevice {
     }
 
     /// Waits for the work on all streams.
-    pub fn synchronize(&self) -> Result<(), DeviceError> {
+    pub fn synchronize(&self) -> Result {
         result::ctx::synchronize().map_err(failed("cuCtxSynchronize"))
     }
 }
@@ -233,7 +233,7 @@ pub fn memory_of_first() -> Option<Bytes> {
     Some(Bytes(bytes as u64))
 }
 
-fn has_context(id: sys::CUdevice) -> Result<bool, DeviceError> {
+fn has_context(id: sys::CUdevice) -> Result<bool> {
     let (mut flags, mut is_active) = (0, 0);
     // SAFETY: `id` comes from cuDeviceGet, and the call writes two numbers.
     unsafe { sys::cuDevicePrimaryCtxGetState(id, &raw mut flags, &raw mut is_active) }
@@ -252,7 +252,7 @@ fn plausible_size(taken: Bytes, is_first: bool) -> Bytes {
     }
 }
 
-fn check_driver() -> Result<(), DeviceError> {
+fn check_driver() -> Result {
     // SAFETY: opening the driver's library runs its initialisers, which any CUDA program does.
     if !unsafe { sys::is_culib_present() } {
         return Err(DeviceError::NoDriver);
@@ -298,7 +298,7 @@ fn describe(error: DriverError) -> String {
     format!("{} ({})", text(error.error_string()), text(error.error_name()))
 }
 
-pub(crate) fn count_u32(count: usize) -> Result<u32, DeviceError> {
+pub(crate) fn count_u32(count: usize) -> Result<u32> {
     u32::try_from(count).ok().ok_or(DeviceError::TooManyGaussians { wanted: count })
 }
 

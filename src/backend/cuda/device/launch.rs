@@ -10,7 +10,7 @@ use cudarc::driver::{result, sys};
 use super::driver::{self, failed};
 use super::stream::{Launch, Stream};
 use crate::abi::{Arguments, BlendArgs, ContributionArgs, CountRowsArgs, InstancesArgs};
-use crate::backend::DeviceError;
+use crate::backend::{DeviceError, Result};
 use crate::layout::Records;
 
 /// A kernel with arguments `A`, of any lifetime.
@@ -24,22 +24,12 @@ pub(crate) struct Kernel<A: Arguments> {
 
 impl<A: Arguments> Kernel<A> {
     /// Runs at least this many threads, in whole blocks; none if `threads` is 0.
-    pub(crate) fn over(
-        &self,
-        stream: &Stream,
-        threads: usize,
-        arguments: &A::With<'_>,
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn over(&self, stream: &Stream, threads: usize, arguments: &A::With<'_>) -> Result {
         self.blocks(stream, threads.div_ceil(self.block as usize), arguments)
     }
 
     /// Runs this many blocks; none if `blocks` is 0.
-    pub(crate) fn blocks(
-        &self,
-        stream: &Stream,
-        blocks: usize,
-        arguments: &A::With<'_>,
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn blocks(&self, stream: &Stream, blocks: usize, arguments: &A::With<'_>) -> Result {
         if blocks == 0 {
             return Ok(());
         }
@@ -72,7 +62,7 @@ impl Drop for Module {
 }
 
 /// A function and the module that holds it; null and `None` in a dry run.
-type Found = Result<(sys::CUfunction, Option<Rc<Module>>), DeviceError>;
+type Found = Result<(sys::CUfunction, Option<Rc<Module>>)>;
 
 pub(crate) trait Find {
     fn find(&mut self, name: &KernelName, bytes: usize) -> Found;
@@ -94,7 +84,7 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    fn module(&mut self, code: Code) -> Result<Rc<Module>, DeviceError> {
+    fn module(&mut self, code: Code) -> Result<Rc<Module>> {
         if let Some(module) = self.modules.get(&code) {
             return Ok(Rc::clone(module));
         }
@@ -161,7 +151,7 @@ pub(crate) fn kernel<A: Arguments>(
     by: &mut dyn Find,
     name: &KernelName,
     block: u32,
-) -> Result<Kernel<A>, DeviceError> {
+) -> Result<Kernel<A>> {
     let (function, module) = by.find(name, size_of::<A::With<'static>>())?;
     Ok(Kernel { function, block, _module: module, arguments: PhantomData })
 }
@@ -176,7 +166,7 @@ macro_rules! kernels {
 
         impl Kernels {
             /// Loads all kernels and compares the sizes of their arguments. A context must be current.
-            pub(crate) fn load(by: &mut dyn Find) -> Result<Self, DeviceError> {
+            pub(crate) fn load(by: &mut dyn Find) -> Result<Self> {
                 Ok(Self {
                     $($($name: kernel(
                         by,
@@ -349,7 +339,7 @@ impl Kernels {
     }
 
     /// Returns the kernels that blend these records. Fails for triangles, which have kernels of their own.
-    pub(crate) fn blend(&self, records: Records) -> Result<BlendKernels<'_>, DeviceError> {
+    pub(crate) fn blend(&self, records: Records) -> Result<BlendKernels<'_>> {
         match records {
             Records::Ellipses => Ok(BlendKernels {
                 blend_fwd: &self.blend_fwd,

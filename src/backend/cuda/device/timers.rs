@@ -9,7 +9,7 @@ pub use crate::backend::Stage;
 #[cfg(not(feature = "bench"))]
 mod never {
     use crate::backend::cuda::device::stream::Stream;
-    use crate::backend::{DeviceError, Stage};
+    use crate::backend::{Result, Stage};
 
     /// Timers that measure nothing.
     #[derive(Default)]
@@ -26,12 +26,12 @@ mod never {
         }
 
         /// Begins a stage.
-        pub fn begin(&self, _: Stage, _: &Stream) -> Result<Begun, DeviceError> {
+        pub fn begin(&self, _: Stage, _: &Stream) -> Result<Begun> {
             Ok(Begun)
         }
 
         /// Ends a stage.
-        pub fn end(&self, _: &Begun, _: &Stream) -> Result<(), DeviceError> {
+        pub fn end(&self, _: &Begun, _: &Stream) -> Result {
             Ok(())
         }
     }
@@ -43,7 +43,7 @@ mod events {
     use std::cell::RefCell;
 
     use crate::backend::cuda::device::stream::{CudaEvent, Stream};
-    use crate::backend::{DeviceError, Stage};
+    use crate::backend::{Result, Stage};
 
     /// Pairs of events around the stages; costs nothing while off.
     #[derive(Default)]
@@ -63,7 +63,7 @@ mod events {
     }
 
     impl EventPair {
-        fn new() -> Result<Self, DeviceError> {
+        fn new() -> Result<Self> {
             Ok(Self { start: CudaEvent::timed()?, end: CudaEvent::timed()? })
         }
     }
@@ -81,15 +81,14 @@ mod events {
         }
 
         /// Creates timers with events for `stages` stages.
-        pub fn on(stages: usize) -> Result<Self, DeviceError> {
-            let pairs =
-                (0..stages).map(|_| EventPair::new()).collect::<Result<_, DeviceError>>()?;
+        pub fn on(stages: usize) -> Result<Self> {
+            let pairs = (0..stages).map(|_| EventPair::new()).collect::<Result<_>>()?;
             let pool = Pool { pairs, stages: Vec::with_capacity(stages) };
             Ok(Self { pool: Some(RefCell::new(pool)) })
         }
 
         /// Begins a stage with the next work on the stream.
-        pub fn begin(&self, stage: Stage, stream: &Stream) -> Result<Begun, DeviceError> {
+        pub fn begin(&self, stage: Stage, stream: &Stream) -> Result<Begun> {
             let Some(pool) = &self.pool else { return Ok(Begun { pair: None }) };
             let mut pool = pool.borrow_mut();
             let index = pool.stages.len();
@@ -104,7 +103,7 @@ mod events {
         }
 
         /// Ends the stage with the last work that is queued on the stream.
-        pub fn end(&self, begun: &Begun, stream: &Stream) -> Result<(), DeviceError> {
+        pub fn end(&self, begun: &Begun, stream: &Stream) -> Result {
             match (&self.pool, begun.pair) {
                 (Some(pool), Some(index)) => pool.borrow().pairs[index].end.record(stream),
                 _ => Ok(()),
@@ -113,7 +112,7 @@ mod events {
 
         /// Waits for the stages since the last call and returns the milliseconds of those that ran, as in
         /// [`Stage::ALL`].
-        pub fn take(&self) -> Result<Vec<(Stage, f64)>, DeviceError> {
+        pub fn take(&self) -> Result<Vec<(Stage, f64)>> {
             let Some(pool) = &self.pool else { return Ok(Vec::new()) };
             let mut pool = pool.borrow_mut();
             let stages = std::mem::take(&mut pool.stages);

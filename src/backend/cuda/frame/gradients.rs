@@ -3,12 +3,10 @@
 use std::marker::PhantomData;
 
 use super::{Frame, Scores};
+use crate::abi::MAX_VIEWS;
 use crate::abi::terms::{At, Terms};
-use crate::abi::{MAX_VIEWS, Out, ViewCamera};
-use crate::backend::cuda::memory::heap::{Block, Buffer as _};
-use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::primitive::{CudaPrimitive, no_batches};
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::prelude::*;
+use crate::backend::cuda::primitive::no_batches;
 use crate::backend::cuda::stage::adam::{self, StepView};
 use crate::backend::cuda::stage::bands::{self, Lists};
 use crate::backend::cuda::stage::blend::Pixels;
@@ -17,10 +15,9 @@ use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
 use crate::backend::cuda::stage::surface::{self, DepthMap, SampledView};
 use crate::backend::cuda::stage::{contribution, densify, rays};
-use crate::backend::{AdamStep, DeviceError, DrawSettings, Drawn, Held, Scored};
+use crate::backend::{AdamStep, DrawSettings, Drawn, Held, Scored};
 use crate::layout::Records;
 use crate::math::splat::PlaceGradients;
-use crate::memory::Bytes;
 use crate::model::Gaussians;
 
 /// The screen-space gradients of views and the geometry gradients of sampled terms.
@@ -47,11 +44,7 @@ pub(crate) struct ViewGradients {
 
 impl<P: CudaPrimitive> Frame<Drawn, P> {
     /// Adds the blend weights of the view's splats to the sums. The other gradients are not computed.
-    pub(crate) fn weigh(
-        self,
-        session: &mut Session,
-        model: &mut Model<P>,
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn weigh(self, session: &mut Session, model: &mut Model<P>) -> Result {
         let splats = self.into_weights(session, model)?;
         if splats.kind == Records::Triangles {
             return Ok(());
@@ -64,7 +57,7 @@ impl<P: CudaPrimitive> Frame<Drawn, P> {
         mut self,
         session: &mut Session,
         model: &mut Model<P>,
-    ) -> Result<Splats, DeviceError> {
+    ) -> Result<Splats> {
         let d_image = &mut self.gradients.as_mut().ok_or(DeviceError::NoView)?.image;
         let mut face_weights = Out::NULL;
         if self.splats.kind == Records::Triangles {
@@ -96,7 +89,7 @@ fn splats_backward(
     lists: &Lists,
     view: DrawnView<'_>,
     mut pixels: Pixels<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     match lists {
         Lists::Whole(bins) => {
             bands::backward(session, splats, bins, view, &mut pixels)?;
@@ -114,7 +107,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         model: &mut Model<P>,
         near: Option<&NearestLists<P>>,
         gradients: &mut Gradients<P>,
-    ) -> Result<PendingLosses, DeviceError> {
+    ) -> Result<PendingLosses> {
         gradients.check_room(model)?;
         let (mut view, terms) = self.pixels_backward(session, model)?;
         view.observe(session, model)?;
@@ -130,7 +123,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         self,
         session: &mut Session,
         model: &mut Model<P>,
-    ) -> Result<ViewGradients, DeviceError> {
+    ) -> Result<ViewGradients> {
         Ok(self.pixels_backward(session, model)?.0)
     }
 
@@ -138,7 +131,7 @@ impl<P: CudaPrimitive> Frame<Scored<Drawn>, P> {
         mut self,
         session: &mut Session,
         model: &mut Model<P>,
-    ) -> Result<(ViewGradients, Terms), DeviceError> {
+    ) -> Result<(ViewGradients, Terms)> {
         let Scores { has_inverse_depths, has_surface, .. } = self.kept;
         let drawn = self.gradients.as_ref().ok_or(DeviceError::NoView)?;
         let d_inverse_depths = drawn.inverse_depths.as_ref().filter(|_| has_inverse_depths);
@@ -177,11 +170,7 @@ impl ViewGradients {
     }
 
     /// Adds the gradients to the statistics of density control, if the view is observed.
-    fn observe<P: CudaPrimitive>(
-        &self,
-        session: &Session,
-        model: &mut Model<P>,
-    ) -> Result<(), DeviceError> {
+    fn observe<P: CudaPrimitive>(&self, session: &Session, model: &mut Model<P>) -> Result {
         let view = DrawnView { camera: &self.camera, settings: &self.settings };
         densify::observe(session, model, &self.splats, view)
     }
@@ -194,7 +183,7 @@ impl ViewGradients {
         near: Option<&NearestLists<P>>,
         geometry: &mut Option<Block<f32>>,
         terms: &Terms,
-    ) -> Result<PendingLosses, DeviceError> {
+    ) -> Result<PendingLosses> {
         if terms.active_at(At::Samples).next().is_none() {
             return Ok(PendingLosses::none());
         }
@@ -223,7 +212,7 @@ impl ViewGradients {
 }
 
 impl<P: CudaPrimitive> Gradients<P> {
-    fn check_room(&self, model: &Model<P>) -> Result<(), DeviceError> {
+    fn check_room(&self, model: &Model<P>) -> Result {
         let most = MAX_VIEWS as usize;
         if self.views.len() >= most {
             return Err(DeviceError::TooManyViews { most });
@@ -240,7 +229,7 @@ impl<P: CudaPrimitive> Gradients<P> {
         session: &Session,
         model: &mut Model<P>,
         mut view: ViewGradients,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         self.check_room(model)?;
         view.observe(session, model)?;
         view.release_splats();
@@ -255,7 +244,7 @@ impl<P: CudaPrimitive> Gradients<P> {
         model: &mut Model<P>,
         kept: Option<&mut Block<f32>>,
         step: &AdamStep,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let views: Vec<_> = self.views.iter().map(ViewGradients::of_step).collect();
         adam::step(session, model, &views, self.geometry.as_ref(), kept, step)
     }

@@ -5,11 +5,8 @@ mod score;
 
 use std::marker::PhantomData;
 
-use super::memory::heap::{Block, Buffer, Heap};
-use super::model::tables::Model;
 use super::photos::{Target, check_size};
-use super::primitive::{CudaPrimitive, require};
-use super::session::Session;
+use super::primitive::require;
 use super::stage::appearance::{self, ColorScratch, ColorTables, ViewColors};
 use super::stage::bands::{self, Lists};
 use super::stage::bin::{self, Bins};
@@ -20,17 +17,16 @@ use super::stage::lpips::{self, LpipsModel};
 use super::stage::project::{self, DrawnView, Splats};
 use super::stage::surface::DepthMap;
 use super::stage::{normals, rays};
-use crate::abi::ViewCamera;
 use crate::abi::terms::{Inputs, Terms};
+use crate::backend::cuda::prelude::*;
 use crate::backend::settings::{MEDIAN_GRADIENTS, TRANSMITTANCES};
 use crate::backend::{
-    Capability, Compensated, DeviceError, DrawSettings, Drawn, FrameState, Fresh, Held, Measured,
-    Rendered, Scored, Shown, TableStep,
+    Capability, Compensated, DrawSettings, Drawn, FrameState, Fresh, Held, Measured, Rendered,
+    Scored, Shown, TableStep,
 };
 use crate::dataset::View;
 use crate::layout::{PixelGradients, Records, Use, ViewRequest};
 use crate::math::Divisor;
-use crate::memory::Bytes;
 use crate::memory::plan::{PlannedViews, ViewGrowth, ViewSize};
 use crate::model::Gaussians;
 use crate::perceptual::LpipsInput;
@@ -46,7 +42,7 @@ impl<P> Frame<Drawn, P> {
         session: &Session,
         tables: &mut ColorTables,
         step: &TableStep,
-    ) -> Result<Frame<Compensated, P>, DeviceError> {
+    ) -> Result<Frame<Compensated, P>> {
         let colors = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
         let colors =
             ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
@@ -57,11 +53,7 @@ impl<P> Frame<Drawn, P> {
 
 impl<P> Frame<Shown, P> {
     /// Fits the colours to the photograph, for measuring.
-    pub(super) fn correct(
-        mut self,
-        session: &Session,
-        target: &Target,
-    ) -> Result<Self, DeviceError> {
+    pub(super) fn correct(mut self, session: &Session, target: &Target) -> Result<Self> {
         let colors = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
         let colors =
             ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
@@ -76,7 +68,7 @@ impl<P> Frame<Shown, P> {
         net: &LpipsModel,
         target: &Target,
         input: LpipsInput,
-    ) -> Result<f64, DeviceError> {
+    ) -> Result<f64> {
         lpips::perceive(session, net, &self.canvas.image, &self.camera, target, input)
     }
 }
@@ -88,7 +80,7 @@ impl<P> Frame<Scored<Compensated>, P> {
         session: &Session,
         tables: &mut ColorTables,
         step: &TableStep,
-    ) -> Result<Frame<Scored<Drawn>, P>, DeviceError> {
+    ) -> Result<Frame<Scored<Drawn>, P>> {
         let (Some(gradients), Some(colors)) = (&mut self.gradients, &mut self.colors) else {
             return Err(DeviceError::NoRoomForColors);
         };
@@ -105,7 +97,7 @@ pub(super) fn draw<S: Fresh, P: CudaPrimitive>(
     model: &Model<P>,
     view: &View,
     settings: &DrawSettings,
-) -> Result<Frame<S, P>, DeviceError> {
+) -> Result<Frame<S, P>> {
     settings.check_footprint()?;
     let request = &blend::request(settings);
     require::<P>(Capability::Surfaces, request.maps || request.median)?;
@@ -134,7 +126,7 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     gaussians: usize,
     drawn: DrawnView<'_>,
     projected: &mut Option<Splats>,
-) -> Result<Frame<S, P>, DeviceError> {
+) -> Result<Frame<S, P>> {
     let DrawnView { camera, settings } = drawn;
     let request = &blend::request(settings);
     let splats = projected.as_mut().ok_or(DeviceError::NoView)?;
@@ -176,7 +168,7 @@ pub(super) fn transmittances<P: CudaPrimitive>(
     view: &View,
     settings: &DrawSettings,
     places: &[[f32; 3]],
-) -> Result<Vec<f32>, DeviceError> {
+) -> Result<Vec<f32>> {
     require::<P>(Capability::Surfaces, true)?;
     settings.footprint.require_volumes(TRANSMITTANCES)?;
     let camera = project::camera(view, settings)?;
@@ -200,7 +192,7 @@ pub(super) fn add_contributions<P: CudaPrimitive>(
     settings: &DrawSettings,
     target: &Target,
     sums: &mut ContributionSums,
-) -> Result<Measured, DeviceError> {
+) -> Result<Measured> {
     let camera = project::camera(view, settings)?;
     check_size(target.size(), camera.size)?;
     let drawn = DrawnView { camera: &camera, settings };
@@ -254,11 +246,7 @@ impl<S: FrameState, P> Frame<S, P> {
         changed.unwrap_or(&self.canvas.image)
     }
 
-    pub(super) fn measure(
-        &self,
-        session: &mut Session,
-        target: &Target,
-    ) -> Result<Measured, DeviceError> {
+    pub(super) fn measure(&self, session: &mut Session, target: &Target) -> Result<Measured> {
         loss::measure(session, self.compared(), &self.camera, target)
     }
 
@@ -282,7 +270,7 @@ impl<S: FrameState, P> Frame<S, P> {
         }
     }
 
-    pub(super) fn image(&self, session: &Session) -> Result<Rendered, DeviceError> {
+    pub(super) fn image(&self, session: &Session) -> Result<Rendered> {
         let (stream, canvas) = (&session.stream, &self.canvas);
         let rgb = canvas.image.download_vec(stream, 0..canvas.image.len())?;
         let blended = canvas.blended.as_ref();

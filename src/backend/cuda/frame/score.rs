@@ -5,12 +5,9 @@ use crate::abi::terms::{
     At, Inputs, NormalDepths, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_MULTI_VIEW,
     VALUE_NORMAL_MAP, Weighted,
 };
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::Buffer;
-use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::{Photograph, Target};
-use crate::backend::cuda::primitive::{CudaPrimitive, require};
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::prelude::*;
+use crate::backend::cuda::primitive::require;
 use crate::backend::cuda::stage::appearance::ColorScratch;
 use crate::backend::cuda::stage::blend::Canvas;
 use crate::backend::cuda::stage::depth::{self, RayMapGradients, RayMaps};
@@ -19,9 +16,7 @@ use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::normals::{self, Medians, NormalsRule};
 use crate::backend::cuda::stage::patches::{self, PatchMaps, SurfaceGradients};
 use crate::backend::cuda::stage::surface::{self, DepthMap, ShownDepths};
-use crate::backend::{
-    Capability, DeviceError, Objective, OtherView, Scored, Trainable, check_inputs,
-};
+use crate::backend::{Capability, Objective, OtherView, Scored, Trainable, check_inputs};
 use crate::layout::PixelGradients;
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
@@ -31,7 +26,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         session: &mut Session,
         model: &Model<P>,
         objective: &Objective<'_, Target, NearestLists<P>>,
-    ) -> Result<(Frame<Scored<S>, P>, PendingLosses), DeviceError> {
+    ) -> Result<(Frame<Scored<S>, P>, PendingLosses)> {
         let &Objective { target, terms, near, other } = objective;
         let given = Inputs { other_view: other.is_some(), ..self.settings.inputs() };
         check_inputs(terms, given, near.is_some())?;
@@ -89,7 +84,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         session: &mut Session,
         target: &Photograph<'_>,
         terms: &Terms,
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool> {
         let weight = terms.weight(VALUE_DEPTH_L1);
         let d_depths = self.gradients.as_mut().and_then(|drawn| drawn.inverse_depths.as_mut());
         match (&self.canvas.inverse_depths, d_depths) {
@@ -107,7 +102,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         target: &Photograph<'_>,
         terms: &Terms,
         has_depths: bool,
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool> {
         let weight = terms.weight(VALUE_NORMAL_MAP);
         let d_depths = self.gradients.as_mut().and_then(|drawn| drawn.inverse_depths.as_mut());
         match (&self.canvas.inverse_depths, d_depths) {
@@ -127,7 +122,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         session: &mut Session,
         target: &Photograph<'_>,
         terms: &Terms,
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool> {
         let rule = terms.active().find_map(|&Weighted { term, weight }| match term {
             Term::DepthNormal { depths } => Some(NormalsRule { depths, weight, target }),
             _ => None,
@@ -156,7 +151,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         target: &Photograph<'_>,
         terms: &Terms,
         [has_inverse_depths, has_surface]: [bool; 2],
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool> {
         let weight = terms.weight(VALUE_DISTORTION);
         // Without the term there is no gradient of the squares.
         let Some(gradients) = &mut self.gradients else { return Ok(false) };
@@ -199,7 +194,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         other: OtherView<'_, Target>,
         terms: &Terms,
         has_surface: bool,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let canvas = &self.canvas;
         let gradients = self.gradients.as_mut();
         let gradients =
@@ -230,7 +225,7 @@ impl<S: Trainable, P: CudaPrimitive> Frame<Scored<S>, P> {
         session: &Session,
         model: &Model<P>,
         near: &NearestLists<P>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let scores = &mut self.kept;
         let d_surface = self.gradients.as_mut().and_then(|drawn| drawn.maps.as_mut());
         let (Some(surface), Some(d_surface)) = (&self.canvas.surface, d_surface) else {

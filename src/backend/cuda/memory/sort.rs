@@ -7,8 +7,8 @@ use cudarc::driver::sys::CUstream;
 
 use super::heap::{Block, Buffer, Heap};
 use crate::abi::Plain;
-use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
+use crate::backend::{DeviceError, Result};
 use crate::layout::library::{CubCall, Curve, Sort};
 use crate::layout::{LIBRARY_SCRATCH, Library, Slot};
 #[cfg(kernels)]
@@ -36,7 +36,7 @@ pub fn sort_pairs<K, V>(
     heap: &Heap,
     stream: &Stream,
     pairs: &mut SortPairs<'_, K, V>,
-) -> Result<usize, DeviceError>
+) -> Result<usize>
 where
     K: Buffer<Item: SortKey>,
     V: Buffer<Item = u32>,
@@ -75,7 +75,7 @@ where
 }
 
 /// Replaces each value by the sum of all values up to and including it.
-pub fn inclusive_sum<V>(heap: &Heap, stream: &Stream, values: &mut V) -> Result<(), DeviceError>
+pub fn inclusive_sum<V>(heap: &Heap, stream: &Stream, values: &mut V) -> Result
 where
     V: Buffer<Item: Summed>,
 {
@@ -95,7 +95,7 @@ pub fn exclusive_sum<I, O>(
     n: usize,
     input: &I,
     output: &mut O,
-) -> Result<(), DeviceError>
+) -> Result
 where
     I: Buffer<Item = u32>,
     O: Buffer<Item = u32>,
@@ -115,7 +115,7 @@ pub fn exclusive_sum_ordered<I, R, O>(
     input: &I,
     order: &R,
     output: &mut O,
-) -> Result<(), DeviceError>
+) -> Result
 where
     I: Buffer<Item = u32>,
     R: Buffer<Item = u32>,
@@ -137,7 +137,7 @@ fn scan(
     n: usize,
     planned: &Curve,
     mut call: impl FnMut(*mut c_void, &mut usize, u32, CUstream) -> c_int,
-) -> Result<(), DeviceError> {
+) -> Result {
     if n == 0 {
         return Ok(());
     }
@@ -153,17 +153,17 @@ fn bit_range<K: SortKey>(bits: &Range<u32>) -> Range<c_int> {
 }
 
 /// Returns the address of the first of `n` values. The buffer must hold all of them.
-fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64, DeviceError> {
+fn first<B: Buffer>(call: &'static str, buffer: &B, n: usize) -> Result<u64> {
     buffer.place(call, &(0..n)).map(|range| range.address)
 }
 
 /// Converts a number of values: the library is faster with 32 bits, and no caller has more.
-fn count(call: &'static str, n: usize) -> Result<u32, DeviceError> {
+fn count(call: &'static str, n: usize) -> Result<u32> {
     u32::try_from(n).ok().ok_or_else(|| too_many(call, n as u64))
 }
 
 /// Calls every function once, so that the library's code is on the GPU before memory is counted.
-pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
+pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result {
     warm_up_key::<u16>(heap, stream)?;
     warm_up_key::<u32>(heap, stream)?;
     let mut input = warm_up_block::<u32>(heap)?;
@@ -178,11 +178,11 @@ pub(crate) fn warm_up(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
     stream.synchronize()
 }
 
-fn warm_up_block<T: Plain>(heap: &Heap) -> Result<Block<T>, DeviceError> {
+fn warm_up_block<T: Plain>(heap: &Heap) -> Result<Block<T>> {
     heap.take(&Slot::unlisted(LIBRARY_SCRATCH.label), &(WARM_UP as u64))
 }
 
-fn warm_up_key<K: SortKey>(heap: &Heap, stream: &Stream) -> Result<(), DeviceError> {
+fn warm_up_key<K: SortKey>(heap: &Heap, stream: &Stream) -> Result {
     let mut keys = [warm_up_block::<K>(heap)?, warm_up_block::<K>(heap)?];
     let mut values = [warm_up_block::<u32>(heap)?, warm_up_block::<u32>(heap)?];
     keys[0].zero(stream)?;
@@ -301,7 +301,7 @@ impl Summed for u64 {
 }
 
 /// Returns the scratch sizes on this GPU: the architecture's table, corrected by the library's answers.
-pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
+pub(crate) fn library(arch: u32) -> Result<Library> {
     let mut library = Library::of(arch);
     if let Some(found) = library.correct(scratch_of)? {
         tracing::warn!(
@@ -318,7 +318,7 @@ pub(crate) fn library(arch: u32) -> Result<Library, DeviceError> {
 }
 
 /// Asks the library for the scratch of a call with `n` values, in bytes.
-fn scratch_of(call: CubCall, n: u64) -> Result<u64, DeviceError> {
+fn scratch_of(call: CubCall, n: u64) -> Result<u64> {
     const NAME: &str = "cub";
     let n = u32::try_from(n).ok().ok_or_else(|| too_many(NAME, n))?;
     let (nowhere, mut bytes) = (std::ptr::null_mut(), 0);
@@ -369,7 +369,7 @@ fn with_scratch(
     stream: &Stream,
     planned: u64,
     mut call: impl FnMut(*mut c_void, &mut usize, CUstream) -> c_int,
-) -> Result<(), DeviceError> {
+) -> Result {
     let Some(stream) = stream.raw() else {
         return heap.take(&LIBRARY_SCRATCH, &planned.max(1)).map(drop);
     };
@@ -381,7 +381,7 @@ fn with_scratch(
     check(name, call(std::ptr::without_provenance_mut(address), &mut bytes, stream))
 }
 
-fn check(call: &'static str, error: c_int) -> Result<(), DeviceError> {
+fn check(call: &'static str, error: c_int) -> Result {
     if error == 0 {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use super::heap::{Buffer, Heap, Pinned, Region};
 use crate::abi::terms::{TERM_SUMS, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF};
 use crate::abi::{Counts, FAULT_GROUPS, Out, SurfaceSums};
 use crate::backend::cuda::device::stream::Stream;
-use crate::backend::{DeviceError, MOST_NEIGHBOURS};
+use crate::backend::{DeviceError, MOST_NEIGHBOURS, Result};
 use crate::layout::{self, GAUSSIANS, REPORTS, STATUS, Schema};
 use crate::memory::plan::{FEWER_NEIGHBOURS, neighbour_lists};
 use crate::memory::{Bytes, Gain, TrainingScale};
@@ -68,7 +68,7 @@ pub(crate) struct StatusReport {
 }
 
 impl Status {
-    pub(crate) fn new(heap: &Heap, stream: &Stream) -> Result<Self, DeviceError> {
+    pub(crate) fn new(heap: &Heap, stream: &Stream) -> Result<Self> {
         let mut words = heap.region(&STATUS)?;
         words.grow(WORDS)?;
         let mut at_first = [0; WORDS];
@@ -78,7 +78,7 @@ impl Status {
         Ok(Self { words, counts, places: ReportBuffers::default(), schema: &GAUSSIANS })
     }
 
-    pub(crate) fn clear_counts(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(crate) fn clear_counts(&mut self, stream: &Stream) -> Result {
         self.words.zero_range(stream, COUNTS)
     }
 
@@ -94,7 +94,7 @@ impl Status {
     }
 
     /// Returns the counts of the projection. Waits for the device.
-    pub(crate) fn read_counts(&mut self, stream: &Stream) -> Result<SplatCounts, DeviceError> {
+    pub(crate) fn read_counts(&mut self, stream: &Stream) -> Result<SplatCounts> {
         self.words.download_pinned(stream, COUNTS, &mut self.counts)?;
         let words = self.counts.as_slice()?;
         // The upper half of the second word has no meaning.
@@ -102,7 +102,7 @@ impl Status {
         Ok(SplatCounts { instances: words[0], visible })
     }
 
-    pub(crate) fn clear_sums(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(crate) fn clear_sums(&mut self, stream: &Stream) -> Result {
         self.words.zero_range(stream, SUMS)
     }
 
@@ -127,16 +127,12 @@ impl Status {
     }
 
     /// Clears a fault of a model that is replaced. Waits for the device.
-    pub(crate) fn clear_fault(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(crate) fn clear_fault(&mut self, stream: &Stream) -> Result {
         self.words.upload(stream, FAULT, &[NO_FAULT])
     }
 
     /// Starts to copy sums and fault to the host, behind the queued work.
-    pub(crate) fn report(
-        &mut self,
-        heap: &Heap,
-        stream: &Stream,
-    ) -> Result<StatusReport, DeviceError> {
+    pub(crate) fn report(&mut self, heap: &Heap, stream: &Stream) -> Result<StatusReport> {
         let free = self.places.borrow_mut().pop();
         let mut place = match free {
             Some(place) => place,
@@ -155,7 +151,7 @@ impl StatusReport {
     }
 
     /// Waits for the sums. Fails if a parameter is not finite.
-    pub(crate) fn read(&self) -> Result<[f64; TERM_SUMS as usize], DeviceError> {
+    pub(crate) fn read(&self) -> Result<[f64; TERM_SUMS as usize]> {
         let words = self.place.as_ref().map_or(Ok(&[][..]), Pinned::as_slice)?;
         let mut sums = [0.0; TERM_SUMS as usize];
         if let Some((&fault, words)) = words.split_first() {
@@ -173,7 +169,7 @@ impl Drop for StatusReport {
 }
 
 /// Decodes a fault: 2 (index [`FAULT_GROUPS`] + column), plus 1 for an infinity.
-fn check(fault: u64, schema: &Schema) -> Result<(), DeviceError> {
+fn check(fault: u64, schema: &Schema) -> Result {
     if fault == NO_FAULT {
         return Ok(());
     }

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use crate::abi::{self, Out};
-use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
 use crate::backend::cuda::memory::heap::{Buffer, Heap, Region, host_len};
 use crate::backend::cuda::session::Session;
+use crate::backend::{DeviceError, Result};
 use crate::layout::{self, CacheTables, MemoryPlace, ModelSize};
 use crate::memory::Bytes;
 
@@ -27,7 +27,7 @@ pub(crate) struct ColorLines {
 }
 
 impl ColorLines {
-    pub(crate) fn new(heap: &Heap) -> Result<Self, DeviceError> {
+    pub(crate) fn new(heap: &Heap) -> Result<Self> {
         Ok(Self {
             words: heap.region(&layout::SH_LINES)?,
             lane_blocks: 0,
@@ -38,7 +38,7 @@ impl ColorLines {
     }
 
     /// Grows the empty cache for a model of this size. On a refusal there are no lines.
-    pub(crate) fn grow(&mut self, size: &ModelSize) -> Result<(), DeviceError> {
+    pub(crate) fn grow(&mut self, size: &ModelSize) -> Result {
         let grown = self.words.grow(words(size));
         if grown.as_ref().is_err_and(DeviceError::is_out_of_memory) {
             self.words.shrink(0);
@@ -63,7 +63,7 @@ impl ColorLines {
         (self.is_known, self.is_in_use) = (false, false);
     }
 
-    pub(crate) fn trim(&mut self) -> Result<(), DeviceError> {
+    pub(crate) fn trim(&mut self) -> Result {
         self.words.trim()
     }
 
@@ -89,7 +89,7 @@ impl ColorLines {
     }
 
     /// Initialises new lines. Returns true if they were initialised before.
-    pub(crate) fn make_ready(&mut self, stream: &Stream) -> Result<bool, DeviceError> {
+    pub(crate) fn make_ready(&mut self, stream: &Stream) -> Result<bool> {
         if self.words.is_empty() || self.is_known {
             return Ok(self.is_known);
         }
@@ -104,13 +104,13 @@ impl ColorLines {
         self.projected_for.set(0);
     }
 
-    pub(crate) fn begin(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(crate) fn begin(&mut self, stream: &Stream) -> Result {
         self.is_in_use = true;
         self.words.zero_range(stream, 0..COUNTS)
     }
 
     /// Makes later work of the stream wait for the lines.
-    pub(crate) fn wait(&self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn wait(&self, session: &Session) -> Result {
         if self.is_in_use { session.stream.wait(&session.filled) } else { Ok(()) }
     }
 

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::abi::{
     FORM_BFLOATS, FORM_FIRSTS, FORM_FLOATS, FORM_HALVES, FORM_SECONDS, PackArgs, UnpackArgs,
 };
-use crate::backend::DeviceError;
+use crate::backend::Result;
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
@@ -105,7 +105,7 @@ impl PackRange {
         session: &Session,
         floats: &F,
         words: &mut W,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let Some(form) = packed_number(self.form) else { return Ok(()) };
         floats.place("pack", &self.floats())?;
         words.place("pack", &self.words())?;
@@ -128,7 +128,7 @@ impl PackRange {
         session: &Session,
         words: &W,
         floats: &mut F,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let Some(form) = packed_number(self.form) else { return Ok(()) };
         words.place("unpack", &self.words())?;
         floats.place("unpack", &self.floats())?;

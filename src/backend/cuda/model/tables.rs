@@ -14,7 +14,7 @@ use crate::backend::cuda::primitive::{
 };
 use crate::backend::cuda::session::Session;
 use crate::backend::rows::RowsVersion;
-use crate::backend::{Capability, DeviceError, DrawSettings, FaceStatistics};
+use crate::backend::{Capability, DeviceError, DrawSettings, FaceStatistics, Result};
 use crate::layout::{
     self, FACE_GRADIENT_NORMS, FACE_REACHES, FACE_WEIGHTS, FACES, MemoryPlace, ModelSize,
     TABLE_PARTS,
@@ -71,7 +71,7 @@ impl<P: Primitive> Model<P> {
     }
 
     /// Returns the index of a row, or an error if there is no such row.
-    pub(crate) fn known_row(&self, row: usize) -> Result<u32, DeviceError> {
+    pub(crate) fn known_row(&self, row: usize) -> Result<u32> {
         if row < self.len {
             count_u32(row)
         } else {
@@ -84,7 +84,7 @@ impl<P: Primitive> Model<P> {
         kernels: Rc<LoadedKernels>,
         sh_degree: u32,
         storage: Storage,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let places =
             P::SCHEMA.tables.iter().flat_map(|table| [storage.place_of(table); TABLE_PARTS]);
         let slots = layout::table_slots(P::SCHEMA).zip(places);
@@ -178,12 +178,12 @@ impl<P: Primitive> Model<P> {
         }
     }
 
-    pub(crate) fn enable_absolute_norms(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn enable_absolute_norms(&mut self, session: &Session) -> Result {
         self.absolute_norm_sums.grow_zeroed(&session.stream, self.len)
     }
 
     /// Enables the 3D filter, initially zero.
-    pub(crate) fn enable_filter(&mut self, session: &Session) -> Result<(), DeviceError>
+    pub(crate) fn enable_filter(&mut self, session: &Session) -> Result
     where
         P: CudaPrimitive,
     {
@@ -224,11 +224,7 @@ impl<P: Primitive> Model<P> {
     }
 
     /// Adds `new_gaussians` rows of zeros. If memory is refused the model is unchanged.
-    pub(crate) fn grow(
-        &mut self,
-        session: &Session,
-        new_gaussians: usize,
-    ) -> Result<(), DeviceError> {
+    pub(crate) fn grow(&mut self, session: &Session, new_gaussians: usize) -> Result {
         let (before, rows) = (self.len, self.len.saturating_add(new_gaussians));
         count_u32(rows)?;
         self.write_lines_back(session)?;
@@ -244,7 +240,7 @@ impl<P: Primitive> Model<P> {
         Ok(())
     }
 
-    pub(crate) fn trim(&mut self) -> Result<(), DeviceError> {
+    pub(crate) fn trim(&mut self) -> Result {
         for (table, _) in self.regions() {
             table.trim()?;
         }
@@ -257,7 +253,7 @@ impl<P: Primitive> Model<P> {
         self.filter_3d.trim()
     }
 
-    fn grow_regions(&mut self, session: &Session, rows: usize) -> Result<(), DeviceError> {
+    fn grow_regions(&mut self, session: &Session, rows: usize) -> Result {
         for (table, width) in self.regions() {
             table.grow_zeroed(&session.stream, table_len(rows, width))?;
         }
@@ -307,14 +303,14 @@ impl<P: Primitive> Model<P> {
     }
 
     /// Clears the density statistics and the 3D filter, which must be computed again after a densification step.
-    pub(crate) fn forget_statistics(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn forget_statistics(&mut self, session: &Session) -> Result {
         self.gradient_norm_sums.zero(&session.stream)?;
         self.views_seen.zero(&session.stream)?;
         self.optional_columns().try_for_each(|column| column.zero(&session.stream))
     }
 
     /// Clears the moments of all rows. Lazy tables must have caught up.
-    pub(crate) fn forget_moments(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn forget_moments(&mut self, session: &Session) -> Result {
         let moments = self.tables.iter_mut().enumerate().filter(|(i, _)| i % TABLE_PARTS > 0);
         for (_, table) in moments {
             table.zero(&session.stream)?;
@@ -362,7 +358,7 @@ impl<P: Primitive> Model<P> {
     }
 
     /// Writes all cache lines back to the host's memory and empties the cache.
-    pub(crate) fn write_lines_back(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn write_lines_back(&mut self, session: &Session) -> Result {
         if !self.lines.is_in_use() {
             return Ok(());
         }
@@ -387,7 +383,7 @@ pub(crate) fn zeros<P: CudaPrimitive>(
     session: &mut Session,
     sh_degree: u32,
     count: usize,
-) -> Result<Model<P>, DeviceError> {
+) -> Result<Model<P>> {
     require_storage::<P>(session.storage)?;
     let kernels = session.kernels_of::<P>()?;
     let mut model = Model::empty(&session.heap, kernels, sh_degree, session.storage)?;
@@ -411,11 +407,7 @@ pub(crate) struct FaceTables {
 
 impl FaceTables {
     /// Uploads triangles between `vertices` vertices.
-    pub(crate) fn new(
-        session: &Session,
-        host: &[[u32; 3]],
-        vertices: usize,
-    ) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session, host: &[[u32; 3]], vertices: usize) -> Result<Self> {
         let stray = host.as_flattened().iter().find(|&&corner| corner as usize >= vertices);
         if let Some(&row) = stray {
             return Err(DeviceError::NoSuchRow { row: row as usize, len: vertices });
@@ -427,7 +419,7 @@ impl FaceTables {
     }
 
     /// Creates tables for `count` unknown triangles.
-    pub(crate) fn unknown(session: &Session, count: usize) -> Result<Self, DeviceError> {
+    pub(crate) fn unknown(session: &Session, count: usize) -> Result<Self> {
         count_u32(count)?;
         let heap = &session.heap;
         let mut faces = heap.region(&FACES)?;
@@ -471,7 +463,7 @@ impl FaceTables {
         [weights, reaches_px, gradient_norms]
     }
 
-    pub(crate) fn statistics(&self, session: &Session) -> Result<FaceStatistics, DeviceError> {
+    pub(crate) fn statistics(&self, session: &Session) -> Result<FaceStatistics> {
         let read = |column: &Region<f32>| column.download_vec(&session.stream, 0..self.len());
         let [weights, reaches_px, gradient_norms] = self.statistics_columns().map(read);
         Ok(FaceStatistics {
@@ -481,7 +473,7 @@ impl FaceTables {
         })
     }
 
-    pub(crate) fn forget(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn forget(&mut self, session: &Session) -> Result {
         let mut columns = self.statistics_columns_mut().into_iter();
         columns.try_for_each(|column| column.zero(&session.stream))
     }
@@ -490,7 +482,7 @@ impl FaceTables {
         &mut self,
         session: &Session,
         statistics: &FaceStatistics,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let columns = statistics.columns();
         if let Some(other) = columns.iter().find(|column| column.len() != self.len()) {
             return Err(DeviceError::OtherFaces { found: other.len(), faces: self.len() });
@@ -501,10 +493,7 @@ impl FaceTables {
 }
 
 /// Applies the skipped steps to all colours, so that the tables hold what dense Adam would.
-pub(crate) fn catch_up<P: Primitive>(
-    session: &Session,
-    model: &mut Model<P>,
-) -> Result<(), DeviceError> {
+pub(crate) fn catch_up<P: Primitive>(session: &Session, model: &mut Model<P>) -> Result {
     let Some(table) = P::SCHEMA.tables.iter().position(|table| table.is_lazy) else {
         model.momentum.mark_caught_up();
         return Ok(());

@@ -9,7 +9,7 @@ use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Pinned, Region, host_len};
 use crate::backend::cuda::primitive::{CudaPrimitive, require_storage};
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Snapshot, check_rows};
+use crate::backend::{Result, Snapshot, check_rows};
 use crate::layout::{
     CONVERSION, ModelSize, PackSizes, ROWS_TO_PACK, RowForm, STAGING, STAGING_WORDS, SampleSlots,
     Source as _, TABLE_PARTS, forms,
@@ -31,7 +31,7 @@ pub(crate) fn upload<P: Primitive>(
     session: &Session,
     host: &P,
     mut model: Model<P>,
-) -> Result<Model<P>, DeviceError> {
+) -> Result<Model<P>> {
     Staging::new(session)?.send(session, &mut model, 0, host, Part::Parameters)?;
     Ok(model)
 }
@@ -41,7 +41,7 @@ pub(crate) fn read_parameters<P: Primitive>(
     session: &Session,
     model: &Model<P>,
     rows: &Range<usize>,
-) -> Result<P, DeviceError> {
+) -> Result<P> {
     check_rows(rows, model.len())?;
     Staging::new(session)?.fetch(session, model, rows, Part::Parameters)
 }
@@ -51,7 +51,7 @@ pub(crate) fn read<P: Primitive>(
     session: &Session,
     model: &Model<P>,
     rows: &Range<usize>,
-) -> Result<Snapshot<P>, DeviceError> {
+) -> Result<Snapshot<P>> {
     check_rows(rows, model.len())?;
     let mut staging = Staging::new(session)?;
     let mut of = |part| staging.fetch(session, model, rows, part);
@@ -77,7 +77,7 @@ pub(crate) fn write<P: CudaPrimitive>(
     first: usize,
     rows: &Snapshot<P>,
     staging: &mut Staging,
-) -> Result<(), DeviceError> {
+) -> Result {
     staging.send(session, model, first, &rows.parameters, Part::Parameters)?;
     staging.send(session, model, first, &rows.first_moments, Part::FirstMoments)?;
     staging.send(session, model, first, &rows.second_moments, Part::SecondMoments)?;
@@ -100,7 +100,7 @@ pub(crate) fn sample<P: Primitive>(
     session: &Session,
     model: &Model<P>,
     rows: &[usize],
-) -> Result<P, DeviceError> {
+) -> Result<P> {
     let mut host = P::zeros(model.sh_degree(), 0);
     let widths = widths(&host);
     let width: usize = widths.iter().sum();
@@ -150,7 +150,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    pub(crate) fn new(session: &Session) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session) -> Result<Self> {
         let half = || session.heap.pinned(&STAGING, &STAGING_WORDS.into());
         Ok(Self { halves: [half()?, half()?] })
     }
@@ -163,7 +163,7 @@ impl Staging {
         to: usize,
         host: &P,
         part: Part,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let groups = host.groups();
         let mut columns = &groups[..];
         for table in 0..P::SCHEMA.tables.len() {
@@ -191,7 +191,7 @@ impl Staging {
         model: &Model<P>,
         rows: &Range<usize>,
         part: Part,
-    ) -> Result<P, DeviceError> {
+    ) -> Result<P> {
         let before = rows.start % LANES;
         let rows = rows.start - before..rows.end;
         let mut host = P::zeros(model.sh_degree(), rows.len());
@@ -250,7 +250,7 @@ impl TableStaging {
         model: &Model<P>,
         table: usize,
         rows: usize,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let size = model.size();
         let form = size.forms().nth(table).unwrap_or(RowForm::Floats);
         let values = size.values().nth(table).unwrap_or(0) as usize;
@@ -267,7 +267,7 @@ impl TableStaging {
         row: usize,
         half: &Pinned<u32>,
         len: usize,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let pack_range = self.pack_range(row, len);
         match &mut self.scratch {
             None => table.upload_pinned(&session.stream, row * self.values, half, 0..len),
@@ -286,7 +286,7 @@ impl TableStaging {
         row: usize,
         half: &mut Pinned<u32>,
         len: usize,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let pack_range = self.pack_range(row, len);
         let first = row * self.values;
         match &mut self.scratch {
@@ -324,7 +324,7 @@ fn widths<P: Primitive>(host: &P) -> Vec<usize> {
 
 impl<P: CudaPrimitive> Model<P> {
     /// Makes the state compact and returns the bytes freed. If scratch is refused the model is unchanged.
-    pub(crate) fn compact(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
+    pub(crate) fn compact(&mut self, session: &Session) -> Result<Bytes> {
         if self.storage().is_compact() {
             return Ok(Bytes(0));
         }
@@ -340,7 +340,7 @@ impl<P: CudaPrimitive> Model<P> {
     }
 
     /// Converts the state to full precision. If memory is refused the model is unchanged.
-    pub(crate) fn expand(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(crate) fn expand(&mut self, session: &Session) -> Result {
         if self.storage() == Storage::Full {
             return Ok(());
         }
@@ -362,7 +362,7 @@ impl<P: CudaPrimitive> Model<P> {
     }
 
     /// Makes the state compact, moves its lazy tables to the host if that has memory, and returns the bytes freed.
-    pub(crate) fn offload(&mut self, session: &Session) -> Result<Bytes, DeviceError> {
+    pub(crate) fn offload(&mut self, session: &Session) -> Result<Bytes> {
         let mapped = self.bytes_mapped();
         self.compact(session)?;
         self.move_tables(session, Storage::Offloaded)?;
@@ -370,7 +370,7 @@ impl<P: CudaPrimitive> Model<P> {
     }
 
     /// Moves the tables of a compact model to their places in another compact storage. If memory is refused all stay.
-    fn move_tables(&mut self, session: &Session, new: Storage) -> Result<(), DeviceError> {
+    fn move_tables(&mut self, session: &Session, new: Storage) -> Result {
         if !self.storage().is_compact() || self.storage() == new {
             return Ok(());
         }
@@ -414,7 +414,7 @@ struct ConvertedTable<'a> {
 }
 
 impl<'a> TableConverter<'a> {
-    fn new<P: Primitive>(session: &'a Session, model: &Model<P>) -> Result<Self, DeviceError> {
+    fn new<P: Primitive>(session: &'a Session, model: &Model<P>) -> Result<Self> {
         let scratch = session.heap.take(&CONVERSION, &model.size())?;
         Ok(Self { session, scratch, blocks: model.len().div_ceil(LANES) })
     }
@@ -424,8 +424,8 @@ impl<'a> TableConverter<'a> {
         &mut self,
         model: &mut Model<P>,
         new: Storage,
-        mut convert: impl FnMut(&mut Self, ConvertedTable<'_>) -> Result<(), DeviceError>,
-    ) -> Result<(), DeviceError> {
+        mut convert: impl FnMut(&mut Self, ConvertedTable<'_>) -> Result,
+    ) -> Result {
         let old = forms(P::SCHEMA, model.storage());
         let forms = old.zip(forms(P::SCHEMA, new)).zip(model.size().values());
         for (table, ((old, new), values)) in model.tables.iter_mut().zip(forms) {
@@ -438,7 +438,7 @@ impl<'a> TableConverter<'a> {
         Ok(())
     }
 
-    fn pack(&mut self, converted: ConvertedTable<'_>) -> Result<(), DeviceError> {
+    fn pack(&mut self, converted: ConvertedTable<'_>) -> Result {
         let ConvertedTable { table, form, values } = converted;
         let width = words(form, values) * LANES;
         let at_once = self.scratch.len() / width;
@@ -452,7 +452,7 @@ impl<'a> TableConverter<'a> {
         Ok(())
     }
 
-    fn unpack(&mut self, converted: ConvertedTable<'_>) -> Result<(), DeviceError> {
+    fn unpack(&mut self, converted: ConvertedTable<'_>) -> Result {
         let ConvertedTable { table, form, values } = converted;
         let width = values * LANES;
         let at_once = self.scratch.len() / width;

@@ -8,14 +8,14 @@ use crate::backend::cuda::stage::smooth;
 use crate::backend::ranks::SharedEdits;
 use crate::backend::ranks::numbering::Numbering;
 use crate::backend::{
-    Adjust, Candidates, DeviceError, Edit as _, EditRule, Edited, Grow, Into, Pick, ScoreRule,
+    Adjust, Candidates, Edit as _, EditRule, Edited, Grow, Into, Pick, Result, ScoreRule,
 };
 use crate::dataset::View;
 
 impl SharedEdits for CudaShard {
     type Selection = Selection;
 
-    fn score(&mut self, share: &CudaShare, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
+    fn score(&mut self, share: &CudaShare, rule: &ScoreRule) -> Result<Candidates> {
         let rule = self.own_rule(*rule);
         let own = self.cuda.score(&share.local, &rule)?;
         let all = self.line.all_gather(&[own.small, own.large])?;
@@ -30,7 +30,7 @@ impl SharedEdits for CudaShard {
         share: &mut CudaShare,
         candidates: &Candidates,
         pick: Pick,
-    ) -> Result<Selection, DeviceError> {
+    ) -> Result<Selection> {
         let rank = self.rank() as usize;
         let rows = share.numbering.counts();
         // Those that were scored last, unless the edit is one without candidates.
@@ -59,7 +59,7 @@ impl SharedEdits for CudaShard {
         share: &mut CudaShare,
         selection: Selection,
         rule: &EditRule,
-    ) -> Result<Edited, DeviceError> {
+    ) -> Result<Edited> {
         let rule = self.own_edit(*rule);
         let Edited { copied, split, moved, removed } =
             self.cuda.edit(&mut share.local, selection, &rule)?;
@@ -69,16 +69,11 @@ impl SharedEdits for CudaShard {
         Ok(Edited { copied: sum(0), split: sum(1), moved: sum(2), removed: sum(3) })
     }
 
-    fn adjust(&mut self, share: &mut CudaShare, adjust: &Adjust) -> Result<(), DeviceError> {
+    fn adjust(&mut self, share: &mut CudaShare, adjust: &Adjust) -> Result {
         self.cuda.adjust(&mut share.local, adjust)
     }
 
-    fn smooth(
-        &mut self,
-        share: &mut CudaShare,
-        views: &[View],
-        sampled_from: f64,
-    ) -> Result<(), DeviceError> {
+    fn smooth(&mut self, share: &mut CudaShare, views: &[View], sampled_from: f64) -> Result {
         let views: Vec<&View> = views.iter().collect();
         let line = &self.line;
         self.cuda.with_room(|session| {

@@ -4,13 +4,11 @@ use std::ffi::c_void;
 
 use splat_nccl::{Communicator, Library, NcclError, Part, UniqueId};
 
-use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::Stream;
-use crate::backend::cuda::memory::heap::{Buffer, DeviceRange};
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::memory::heap::DeviceRange;
+use crate::backend::cuda::prelude::*;
 use crate::backend::ranks::RankLine;
 use crate::layout::LIBRARY_SCRATCH;
-use crate::memory::Bytes;
 use crate::memory::plan::nccl_blocks;
 
 /// Bytes that each rank sends to each other one for the first time, which connects them.
@@ -36,7 +34,7 @@ impl RankPart {
 
 impl GpuLink {
     /// Connects the GPUs of all ranks, which must be different ones. All ranks need NCCL of one version.
-    pub(super) fn join(line: &RankLine, session: &Session) -> Result<Self, DeviceError> {
+    pub(super) fn join(line: &RankLine, session: &Session) -> Result<Self> {
         let library = agreed_library(line, session)?;
         let id = match line.rank() {
             0 => {
@@ -62,7 +60,7 @@ impl GpuLink {
     }
 
     /// Makes NCCL connect, and take its memory, which it would do in the first step.
-    fn connect(&self, line: &RankLine, session: &Session) -> Result<(), DeviceError> {
+    fn connect(&self, line: &RankLine, session: &Session) -> Result {
         let others: Vec<u32> = (0..line.world()).filter(|&rank| rank != line.rank()).collect();
         let places = others.len() as u64 + 1;
         let mut room = session.heap.take(&LIBRARY_SCRATCH, &(places * FIRST_BYTES as u64))?;
@@ -85,7 +83,7 @@ impl GpuLink {
         stream: &Stream,
         sends: &[RankPart],
         receives: &[RankPart],
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let Some(raw) = stream.raw() else { return Ok(()) };
         let [sends, receives] =
             [sends, receives].map(|parts| parts.iter().map(RankPart::part).collect::<Vec<_>>());
@@ -96,13 +94,13 @@ impl GpuLink {
     }
 
     /// Fails where the network has lost a rank.
-    pub(super) fn check(&self) -> Result<(), DeviceError> {
+    pub(super) fn check(&self) -> Result {
         self.communicator.check().map_err(failed)
     }
 }
 
 /// NCCL, where all ranks have it in the same version and no two of them the same GPU.
-fn agreed_library(line: &RankLine, session: &Session) -> Result<&'static Library, DeviceError> {
+fn agreed_library(line: &RankLine, session: &Session) -> Result<&'static Library> {
     let found = Library::find();
     let uuid = session.device.uuid().to_owned();
     let own: Result<(String, String), String> = match &found {

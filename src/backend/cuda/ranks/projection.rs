@@ -4,17 +4,14 @@
 use std::ops::Range;
 
 use super::share::{CudaShard, CudaShare};
-use crate::abi::{Counts, Out, RECORD_WIDTH, SHORT_KEYS_MAX, UnpackSplatsArgs, ViewCamera};
+use crate::abi::{Counts, RECORD_WIDTH, SHORT_KEYS_MAX, UnpackSplatsArgs};
 use crate::backend::cuda::Cuda;
-use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::frame::ViewGradients;
-use crate::backend::cuda::memory::heap::{Block, Buffer, DeviceRange, Heap};
+use crate::backend::cuda::memory::heap::DeviceRange;
 use crate::backend::cuda::memory::status::SplatCounts;
-use crate::backend::cuda::session::Session;
-use crate::backend::cuda::stage::project::{
-    self, Counted, DrawnView, Order, ProjectionRoom, Splats,
-};
-use crate::backend::{DeviceError, DrawSettings, ViewSetup};
+use crate::backend::cuda::prelude::*;
+use crate::backend::cuda::stage::project::{self, DrawnView, Order, ProjectionRoom, Splats};
+use crate::backend::{DrawSettings, ViewSetup};
 use crate::layout::{Projected, Records, SentSplats, ViewSizes};
 
 /// The rows of this rank in a view of another.
@@ -62,7 +59,7 @@ impl<'a> Projection<'a> {
         setup: &'a ViewSetup,
         is_own: bool,
         capacity: u64,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let drawing = setup.drawing();
         check_drawing(&drawing)?;
         let camera = project::camera(&setup.view, &drawing)?;
@@ -94,7 +91,7 @@ impl<'a> Projection<'a> {
         cuda: &mut Cuda,
         share: &CudaShare,
         counts: Out<'_, Counts>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let room = match &mut self.room {
             RoomOfView::Own(room) => ProjectionRoom::of(room),
             RoomOfView::Sent(SentSplats { splat_from_gaussian, records }) => {
@@ -102,7 +99,7 @@ impl<'a> Projection<'a> {
             }
         };
         let drawn = DrawnView { camera: &self.camera, settings: &self.drawing };
-        project::launch(&mut cuda.session, &share.local, drawn, room, &Counted::OfRanks(counts))
+        project::launch(&mut cuda.session, &share.local, drawn, room, Some(counts))
     }
 
     /// Returns the projected rows: this number of splats, and of pairs of a splat and a tile.
@@ -125,7 +122,7 @@ impl<'a> Projection<'a> {
 
 impl PartOfView {
     /// Returns the memory of the splats, and later of their gradients.
-    pub(super) fn place(&self) -> Result<DeviceRange, DeviceError> {
+    pub(super) fn place(&self) -> Result<DeviceRange> {
         place(&self.splats, 0..self.visible)
     }
 
@@ -143,7 +140,7 @@ fn sizes(share: &CudaShare, capacity: u64) -> ViewSizes {
 }
 
 /// Fails where a view is drawn with what ranks do not exchange.
-pub(super) fn check_drawing(drawing: &DrawSettings) -> Result<(), DeviceError> {
+pub(super) fn check_drawing(drawing: &DrawSettings) -> Result {
     let has_ellipses = drawing.footprint.records() == Records::Ellipses;
     if drawing.surface || drawing.median || drawing.inverse_squares || !has_ellipses {
         let what = "surfaces, surfels and triangles";
@@ -158,11 +155,7 @@ pub(super) fn check_drawing(drawing: &DrawSettings) -> Result<(), DeviceError> {
 // Records of splats.
 
 /// Makes of splats that have come, from `first` on, what a projection leaves.
-pub(super) fn unpack(
-    session: &Session,
-    splats: &mut Splats,
-    first: usize,
-) -> Result<(), DeviceError> {
+pub(super) fn unpack(session: &Session, splats: &mut Splats, first: usize) -> Result {
     let Splats { visible, records, gradients, kind, .. } = splats;
     let mut order = Order::of(gradients, *kind)?;
     let args = UnpackSplatsArgs {
@@ -178,10 +171,7 @@ pub(super) fn unpack(
 }
 
 /// Returns the memory of the records of these splats, or of their gradients.
-pub(super) fn place(
-    records: &Block<f32>,
-    splats: Range<usize>,
-) -> Result<DeviceRange, DeviceError> {
+pub(super) fn place(records: &Block<f32>, splats: Range<usize>) -> Result<DeviceRange> {
     let width = RECORD_WIDTH as usize;
     records.place("exchange", &(splats.start * width..splats.end * width))
 }

@@ -3,17 +3,15 @@
 use std::ops::Range;
 
 use super::link::GpuLink;
-use crate::abi::{Counts, Out};
+use crate::abi::Counts;
 use crate::backend::cuda::Cuda;
-use crate::backend::cuda::memory::heap::{Buffer, Pinned, Region};
-use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::memory::heap::{Pinned, Region};
+use crate::backend::cuda::prelude::*;
 use crate::backend::ranks::numbering::Numbering;
 use crate::backend::ranks::{DealtRows, RankLine, Shard, rows};
-use crate::backend::{Candidates, DeviceError, ModelShape, Rows, Snapshot, Store as _};
+use crate::backend::{Candidates, ModelShape, Rows, Snapshot, Store as _};
 use crate::layout::{RANK_COUNTS, RANK_COUNTS_READ};
 use crate::math::morton::Cube;
-use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
 
@@ -105,7 +103,7 @@ impl Shard for CudaShard {
         &mut share.local
     }
 
-    fn meet(&mut self) -> Result<(), DeviceError> {
+    fn meet(&mut self) -> Result {
         let (line, session) = (&self.line, &self.cuda.session);
         self.link = Some(session.charge_library(|| GpuLink::join(line, session))?);
         self.counts = Some(ViewCounts::new(session, self.line.world())?);
@@ -129,7 +127,7 @@ impl DealtRows for CudaShard {
         Ok(CudaShare { local, numbering: numbering.in_turn() })
     }
 
-    fn take_rows(&mut self, sh_degree: u32, rows: usize) -> Result<CudaShare, DeviceError> {
+    fn take_rows(&mut self, sh_degree: u32, rows: usize) -> Result<CudaShare> {
         let numbering = Numbering::dealt(self.world(), rows);
         let mut rows = rows::take(&self.line, &numbering, sh_degree);
         let local = self.cuda.load(&mut rows)?;
@@ -141,16 +139,12 @@ impl DealtRows for CudaShard {
         &mut self,
         share: &mut CudaShare,
         numbers: &Range<usize>,
-    ) -> Result<Option<Snapshot<Gaussians>>, DeviceError> {
+    ) -> Result<Option<Snapshot<Gaussians>>> {
         let (cuda, local) = (&mut self.cuda, &mut share.local);
         rows::read(&self.line, &share.numbering, numbers, |rows| cuda.read(local, rows))
     }
 
-    fn sample(
-        &mut self,
-        share: &mut CudaShare,
-        numbers: &[usize],
-    ) -> Result<Option<Gaussians>, DeviceError> {
+    fn sample(&mut self, share: &mut CudaShare, numbers: &[usize]) -> Result<Option<Gaussians>> {
         let (cuda, local) = (&mut self.cuda, &mut share.local);
         rows::sample(&self.line, &share.numbering, numbers, |rows| cuda.sample(local, rows))
     }
@@ -165,7 +159,7 @@ impl DealtRows for CudaShard {
         ModelShape { rows, optional, parameters, optimizer }
     }
 
-    fn reorder(&mut self, share: &mut CudaShare, cube: &Cube) -> Result<(), DeviceError> {
+    fn reorder(&mut self, share: &mut CudaShare, cube: &Cube) -> Result {
         match self.cuda.reorder(&mut share.local, cube) {
             // This rank becomes slower. The others continue.
             Err(error) if error.is_out_of_memory() => {
@@ -176,7 +170,7 @@ impl DealtRows for CudaShard {
         }
     }
 
-    fn grant(&mut self, share: &mut CudaShare, wish: usize) -> Result<usize, DeviceError> {
+    fn grant(&mut self, share: &mut CudaShare, wish: usize) -> Result<usize> {
         // New Gaussians are distributed in this proportion.
         let rows = share.numbering.counts();
         let counts = self.scored.as_ref().map_or(rows, |scored| scored.counts.clone());
@@ -219,7 +213,7 @@ pub(super) struct ViewCounts {
 }
 
 impl ViewCounts {
-    pub(super) fn new(session: &Session, world: u32) -> Result<Self, DeviceError> {
+    pub(super) fn new(session: &Session, world: u32) -> Result<Self> {
         let mut words = session.heap.region(&RANK_COUNTS)?;
         words.grow(world as usize * WORDS)?;
         let host = session.heap.pinned(&RANK_COUNTS_READ, &world.into())?;
@@ -227,7 +221,7 @@ impl ViewCounts {
     }
 
     /// Sets all counts to 0.
-    pub(super) fn clear(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(super) fn clear(&mut self, session: &Session) -> Result {
         self.words.zero(&session.stream)
     }
 
@@ -237,24 +231,24 @@ impl ViewCounts {
     }
 
     /// Copies the counts of the other ranks' views to the host, before the own view is projected.
-    pub(super) fn fetch_others(&mut self, session: &Session) -> Result<(), DeviceError> {
+    pub(super) fn fetch_others(&mut self, session: &Session) -> Result {
         let all = 0..self.words.len();
         self.words.download_pinned(&session.stream, all, &mut self.host)
     }
 
     /// Copies the counts of the own view to the host, once it is projected.
-    pub(super) fn fetch_own(&mut self, session: &Session, rank: u32) -> Result<(), DeviceError> {
+    pub(super) fn fetch_own(&mut self, session: &Session, rank: u32) -> Result {
         let first = rank as usize * WORDS;
         self.words.download_pinned(&session.stream, first..first + WORDS, &mut self.own)
     }
 
     /// Splats, and pairs of a splat and a tile, by rank; 0 of the own view. Waits for the device.
-    pub(super) fn others(&self) -> Result<Vec<[u64; 2]>, DeviceError> {
+    pub(super) fn others(&self) -> Result<Vec<[u64; 2]>> {
         Ok(counted(self.host.as_slice()?).collect())
     }
 
     /// Returns the counts of the own view. Waits for the device.
-    pub(super) fn own(&self) -> Result<[u64; 2], DeviceError> {
+    pub(super) fn own(&self) -> Result<[u64; 2]> {
         Ok(counted(self.own.as_slice()?).next().unwrap_or_default())
     }
 }

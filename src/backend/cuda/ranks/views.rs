@@ -11,7 +11,7 @@ use crate::backend::cuda::stage::project::{self, DrawnView, Splats};
 use crate::backend::ranks::{RankNews, SharedViews};
 use crate::backend::{
     AdamStep, DeviceError, DrawSettings, Drawn, Fresh, Noise, RankView, Regularisers, Render as _,
-    RenderSettings, Scored, Statistics, ViewSetup,
+    RenderSettings, Result, Scored, Statistics, ViewSetup,
 };
 use crate::dataset::View;
 use crate::layout::splat_capacity;
@@ -29,7 +29,7 @@ pub struct ViewSplats(Option<Splats>);
 
 impl CudaRound {
     /// Returns the memory of the splats of this rank's rows in the views of others, and later of their gradients.
-    fn places(&self) -> Result<Vec<RankPart>, DeviceError> {
+    fn places(&self) -> Result<Vec<RankPart>> {
         let parts = (0..).zip(&self.parts);
         let known = parts.filter_map(|(rank, part)| part.as_ref().map(|part| (rank, part)));
         known.map(|(rank, part)| Ok(RankPart { rank, range: part.place()? })).collect()
@@ -43,7 +43,7 @@ impl CudaShard {
         share: &CudaShare,
         setups: &[Option<&ViewSetup>],
         mut news: RankNews,
-    ) -> Result<(CudaRound, Option<Splats>, Vec<RankNews>), DeviceError> {
+    ) -> Result<(CudaRound, Option<Splats>, Vec<RankNews>)> {
         let (rank, world) = (self.rank(), self.world());
         let rows = [share.local.len(), share.numbering.len()].map(|rows| rows as u64);
         let mut projections: Vec<Option<Projection<'_>>> = (0..world).map(|_| None).collect();
@@ -95,7 +95,7 @@ impl CudaShard {
         share: &CudaShare,
         projection: &mut Projection<'_>,
         splats: u64,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         if splats <= projection.capacity {
             return Ok(());
         }
@@ -119,7 +119,7 @@ impl CudaShard {
         &mut self,
         projections: Vec<Option<Projection<'_>>>,
         all: &[RankNews],
-    ) -> Result<(CudaRound, Option<Splats>), DeviceError> {
+    ) -> Result<(CudaRound, Option<Splats>)> {
         let rank = self.rank();
         let own_counts = &all[rank as usize].counts;
         let mut round = CudaRound { parts: Vec::new(), in_own: Vec::new() };
@@ -156,11 +156,7 @@ impl CudaShard {
 
     /// Sends the gradients of the splats of this rank's view to the ranks of their rows, and takes those of the
     /// own rows in the views of others, which lie where the splats were.
-    fn bring_back(
-        &mut self,
-        round: &mut CudaRound,
-        own: Option<&Splats>,
-    ) -> Result<(), DeviceError> {
+    fn bring_back(&mut self, round: &mut CudaRound, own: Option<&Splats>) -> Result {
         let rank = self.rank();
         let mut sends = Vec::new();
         if let Some(splats) = own {
@@ -184,7 +180,7 @@ impl SharedViews for CudaShard {
         &mut self,
         share: &CudaShare,
         setups: &[Option<&ViewSetup>],
-    ) -> Result<(CudaRound, ViewSplats), DeviceError> {
+    ) -> Result<(CudaRound, ViewSplats)> {
         let (round, own, _) = self.project_views(share, setups, RankNews::NONE)?;
         Ok((round, ViewSplats(own)))
     }
@@ -194,7 +190,7 @@ impl SharedViews for CudaShard {
         share: &CudaShare,
         views: &[Option<RankView>],
         news: RankNews,
-    ) -> Result<(CudaRound, ViewSplats, Vec<RankNews>), DeviceError> {
+    ) -> Result<(CudaRound, ViewSplats, Vec<RankNews>)> {
         let setups: Vec<_> = views.iter().map(|view| view.as_ref().map(|v| &v.setup)).collect();
         let (round, own, news) = self.project_views(share, &setups, news)?;
         Ok((round, ViewSplats(own), news))
@@ -206,7 +202,7 @@ impl SharedViews for CudaShard {
         view: &View,
         drawing: DrawSettings,
         ViewSplats(splats): ViewSplats,
-    ) -> Result<Frame<S>, DeviceError> {
+    ) -> Result<Frame<S>> {
         check_drawing(&drawing)?;
         let camera = project::camera(view, &drawing)?;
         let drawn = DrawnView { camera: &camera, settings: &drawing };
@@ -220,7 +216,7 @@ impl SharedViews for CudaShard {
         mut round: CudaRound,
         frame: Option<Frame<Scored<Drawn>>>,
         gradients: &mut Gradients,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let session = &mut self.cuda.session;
         let own = frame.map(|frame| frame.into_view_gradients(session, &mut share.local));
         let mut own = own.transpose()?;
@@ -245,7 +241,7 @@ impl SharedViews for CudaShard {
         share: &mut CudaShare,
         views: &[View],
         settings: &RenderSettings,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         share.local.forget_statistics(&self.cuda.session)?;
         let rank = self.rank() as usize;
         for views in views.chunks(self.world() as usize) {
@@ -273,12 +269,7 @@ impl SharedViews for CudaShard {
         Ok(())
     }
 
-    fn step(
-        &mut self,
-        share: &mut CudaShare,
-        gradients: Gradients,
-        step: &AdamStep,
-    ) -> Result<(), DeviceError> {
+    fn step(&mut self, share: &mut CudaShare, gradients: Gradients, step: &AdamStep) -> Result {
         // Their means are over the rows of all ranks.
         let scale = share.scale();
         let Regularisers { opacity, scale: of_scale, reach } = step.regularisers;
@@ -291,7 +282,7 @@ impl SharedViews for CudaShard {
 }
 
 /// Fails unless all ranks have counted the views of all.
-fn check_counts(all: &[RankNews], world: u32) -> Result<(), DeviceError> {
+fn check_counts(all: &[RankNews], world: u32) -> Result {
     let short = (0..).zip(all).find(|(_, news)| news.counts.len() != world as usize);
     short.map_or(Ok(()), |(rank, _)| {
         let message = "it does not say how many splats it sends".to_owned();

@@ -3,14 +3,11 @@
 use std::rc::Rc;
 
 use super::project::{Splats, filters_screen};
-use crate::abi::{AdamArgs, In, MAX_VIEWS, Out, ViewArgs, ViewCamera};
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::model::tables::{Model, catch_up, pointers};
-use crate::backend::cuda::primitive::{CudaPrimitive, RATES, no_batches, require};
-use crate::backend::cuda::session::Session;
-use crate::backend::{AdamStep, Capability, DeviceError, MotionReach, Reach};
+use crate::abi::{AdamArgs, MAX_VIEWS, ViewArgs};
+use crate::backend::cuda::model::tables::{catch_up, pointers};
+use crate::backend::cuda::prelude::*;
+use crate::backend::cuda::primitive::{RATES, no_batches, require};
+use crate::backend::{AdamStep, Capability, MotionReach, Reach};
 use crate::layout::Records;
 use crate::math::adam::Moments;
 use crate::math::random::{RandomStream, RandomUse};
@@ -59,7 +56,7 @@ pub(crate) fn step<P: CudaPrimitive>(
     surface: Option<&Block<f32>>,
     kept: Option<&mut Block<f32>>,
     step: &AdamStep,
-) -> Result<(), DeviceError> {
+) -> Result {
     let first = views.first().ok_or(DeviceError::NoView)?;
     let mut view_args = [first.args(); MAX_VIEWS as usize];
     if views.len() > view_args.len() {

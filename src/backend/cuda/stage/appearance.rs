@@ -2,20 +2,16 @@
 
 use crate::abi::{
     COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES, GRID_X,
-    GRID_Y, GatherArgs, In, MoveArgs, Out, ViewCamera,
+    GRID_Y, GatherArgs, MoveArgs,
 };
 use crate::backend::appearance::{LazyTableStep, Stride};
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region};
+use crate::backend::cuda::memory::heap::Region;
 use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::photos::{Target, check_size};
-use crate::backend::cuda::session::Session;
-use crate::backend::{AppearanceTables, Compensation, DeviceError, TableStep};
+use crate::backend::cuda::prelude::*;
+use crate::backend::{AppearanceTables, Compensation, TableStep};
 use crate::layout::{self, COLOR_TABLES, ColorUse, ViewSizes};
-use crate::math::Real;
 use crate::math::appearance::fit;
-use crate::memory::Bytes;
 
 /// Blocks of `grid_bwd`: shares of each cell's pixels.
 const GRID_BLOCKS: usize = ((GRID_X - 1) * (GRID_Y - 1) * GRID_SHARES) as usize;
@@ -37,7 +33,7 @@ enum TablePart {
 }
 
 impl ColorTables {
-    pub(crate) fn new(session: &Session, host: &AppearanceTables) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session, host: &AppearanceTables) -> Result<Self> {
         let mut tables = session.heap.region(&COLOR_TABLES)?;
         let len = host.values.len();
         tables.grow(3 * len)?;
@@ -48,7 +44,7 @@ impl ColorTables {
         Ok(Self { kind: host.kind, steps: host.steps.clone(), tables })
     }
 
-    pub(crate) fn read(&self, session: &Session) -> Result<AppearanceTables, DeviceError> {
+    pub(crate) fn read(&self, session: &Session) -> Result<AppearanceTables> {
         let mut host = AppearanceTables::identity(self.kind, self.steps.len());
         host.steps.clone_from(&self.steps);
         let len = host.values.len();
@@ -59,7 +55,7 @@ impl ColorTables {
         Ok(host)
     }
 
-    fn check(&self, view: usize) -> Result<(), DeviceError> {
+    fn check(&self, view: usize) -> Result {
         let views = self.steps.len();
         if view < views { Ok(()) } else { Err(DeviceError::NoSuchTable { view, views }) }
     }
@@ -94,11 +90,7 @@ pub(crate) struct ColorScratch {
 }
 
 impl ColorScratch {
-    pub(crate) fn reserve(
-        heap: &Heap,
-        sizes: &ViewSizes,
-        colors: ColorUse,
-    ) -> Result<Self, DeviceError> {
+    pub(crate) fn reserve(heap: &Heap, sizes: &ViewSizes, colors: ColorUse) -> Result<Self> {
         let layout::ColorSlots { image, sums, map } =
             layout::ColorSlots::reserve(heap, sizes.pixels, colors)?;
         Ok(Self { image, is_there: false, sums, map })
@@ -131,7 +123,7 @@ pub(crate) fn compensate(
     appearance: &mut ColorTables,
     ViewColors { drawn, camera, compared }: ViewColors<'_>,
     step: &TableStep,
-) -> Result<(), DeviceError> {
+) -> Result {
     let view = step.view;
     appearance.check(view)?;
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
@@ -177,7 +169,7 @@ pub(crate) fn learn(
     ViewColors { drawn, camera, compared }: ViewColors<'_>,
     d_image: &mut Block<f32>,
     step: &TableStep,
-) -> Result<(), DeviceError> {
+) -> Result {
     let view = step.view;
     appearance.check(view)?;
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
@@ -238,7 +230,7 @@ pub(crate) fn correct(
     session: &Session,
     ViewColors { drawn, camera, compared }: ViewColors<'_>,
     target: &Target,
-) -> Result<(), DeviceError> {
+) -> Result {
     check_size(target.size(), camera.size)?;
     let stream = &session.stream;
     target.wait(stream)?;

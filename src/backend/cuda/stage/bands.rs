@@ -7,19 +7,16 @@ use super::bin::{self, Bins, Extent, INSTANCES_MAX, Sorted};
 use super::blend::{self, Canvas, Pixels};
 use super::project::{DrawnView, Splats};
 use super::rays;
-use crate::abi::ViewCamera;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::session::{BandPolicy, Session};
-use crate::backend::{DeviceError, DrawSettings};
+use crate::backend::DrawSettings;
+use crate::backend::cuda::prelude::*;
+use crate::backend::cuda::session::BandPolicy;
 use crate::layout::{INSTANCES, ListSizes, Records, Slot, ViewRequest, need_of_list};
-use crate::memory::Bytes;
 
 /// Maximum number of blocks for a band; without virtual memory each may fill whole granules.
 const BLOCKS: u64 = 12;
 
 /// Callback that receives the lists of a view or of a band.
-pub(crate) type PaintLists<'a> =
-    dyn FnMut(&Session, &Splats, &Bins, DrawnView<'_>) -> Result<(), DeviceError> + 'a;
+pub(crate) type PaintLists<'a> = dyn FnMut(&Session, &Splats, &Bins, DrawnView<'_>) -> Result + 'a;
 
 pub(crate) enum Lists {
     /// Lists of all tiles.
@@ -58,7 +55,7 @@ pub(crate) fn draw(
     front_to_back: usize,
     view: DrawnView<'_>,
     paint: &mut PaintLists<'_>,
-) -> Result<Lists, DeviceError> {
+) -> Result<Lists> {
     let DrawnView { camera, settings } = view;
     let whole = Extent::whole(camera, splats.instances);
     let request = &blend::request(settings);
@@ -100,7 +97,7 @@ fn draw_whole(
     view: DrawnView<'_>,
     extent: Extent,
     paint: &mut PaintLists<'_>,
-) -> Result<Bins, DeviceError> {
+) -> Result<Bins> {
     let bins = bin::list_whole(session, splats, front_to_back, view.camera, extent)?;
     paint(session, splats, &bins, view)?;
     Ok(bins)
@@ -112,7 +109,7 @@ fn reserve_list(
     extent: &Extent,
     counted: Option<usize>,
     request: &ViewRequest,
-) -> Result<(), DeviceError> {
+) -> Result {
     let need = need(session, extent, counted, request);
     // The need is an upper bound. Over the budget nothing more can be had, so the present memory has to do.
     if need <= room(session) || session.heap.excess() > Bytes(0) {
@@ -145,7 +142,7 @@ impl Bands {
         splats: &Splats,
         view: DrawnView<'_>,
         paint: &mut PaintLists<'_>,
-    ) -> Result<u32, DeviceError> {
+    ) -> Result<u32> {
         let camera = view.camera;
         let settings = DrawSettings { trains: false, ..*view.settings };
         let view = DrawnView { camera, settings: &settings };
@@ -162,7 +159,7 @@ impl Bands {
         splats: &mut Splats,
         view: DrawnView<'_>,
         pixels: &mut Pixels<'_>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
         splats.clear_gradients(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
@@ -186,8 +183,8 @@ impl Bands {
         visible: usize,
         request: &ViewRequest,
         camera: &ViewCamera,
-        mut visit: impl FnMut(Extent) -> Result<(), DeviceError>,
-    ) -> Result<u32, DeviceError> {
+        mut visit: impl FnMut(Extent) -> Result,
+    ) -> Result<u32> {
         let mut max_rows = max_rows(session.bands, camera.tiles[1]);
         let total: u64 = self.rows.iter().sum();
         let (mut first, mut count) = (0, 0);
@@ -228,10 +225,7 @@ fn bounded(instances: u64) -> u32 {
 }
 
 /// Returns the largest number up to `most` that fits, or 0. Fits must be monotonic.
-fn largest(
-    most: u32,
-    mut fits: impl FnMut(u32) -> Result<bool, DeviceError>,
-) -> Result<u32, DeviceError> {
+fn largest(most: u32, mut fits: impl FnMut(u32) -> Result<bool>) -> Result<u32> {
     if fits(most)? {
         return Ok(most);
     }
@@ -263,7 +257,7 @@ pub(crate) fn forward(
     bins: &Bins,
     view: DrawnView<'_>,
     canvas: &mut Canvas,
-) -> Result<(), DeviceError> {
+) -> Result {
     match splats.kind {
         Records::Ellipses | Records::Surfels => blend::forward(session, splats, bins, view, canvas),
         Records::Triangles => blend::forward_triangles(session, splats, bins, view, canvas),
@@ -276,7 +270,7 @@ pub(crate) fn backward(
     bins: &Bins,
     view: DrawnView<'_>,
     pixels: &mut Pixels<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let begun = session.timers.begin(Stage::BlendBackward, &session.stream)?;
     splats.clear_gradients(&session.stream)?;
     add_gradients(session, splats, bins, view, pixels)?;
@@ -290,7 +284,7 @@ pub(crate) fn add_gradients(
     bins: &Bins,
     view: DrawnView<'_>,
     pixels: &mut Pixels<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     match splats.kind {
         Records::Ellipses | Records::Surfels => {
             blend::add_gradients(session, splats, bins, view, pixels)
@@ -386,7 +380,7 @@ mod tests {
     }
 
     /// Allocates as drawing does, including the library's scratch. The result lies in the spare half of the list.
-    fn take(heap: &Heap, sizes: &ListSizes, request: &ViewRequest) -> Result<(), DeviceError> {
+    fn take(heap: &Heap, sizes: &ListSizes, request: &ViewRequest) -> Result {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, sizes)?;
         let library = |bytes: u64| heap.take(&LIBRARY_SCRATCH, &bytes.max(1)).map(drop);
         let counts = sizes.counted.map(|_| CountSlots::reserve(heap, sizes)).transpose()?;
@@ -418,7 +412,7 @@ mod tests {
             drawn_for in prop_oneof![Just(Use::Image), Just(Use::Backward)],
             (inverse_depths, maps) in (any::<bool>(), any::<bool>()),
         ) {
-            let rows = crate::math::Real::floor_i32(rows * f64::from(tiles[1])).unsigned_abs() + 1;
+            let rows = Real::floor_i32(rows * f64::from(tiles[1])).unsigned_abs() + 1;
             let sizes = ListSizes { tiles, rows, instances, counted };
             let request = ViewRequest { drawn_for, inverse_depths, maps, ..ViewRequest::default() };
             let heap = heap_of(Bytes(0));

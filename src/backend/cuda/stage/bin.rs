@@ -3,18 +3,11 @@
 use std::ops::Range;
 
 use super::project::{Order, Splats};
-use crate::abi::{
-    BLEND_CHUNK, CountRowsArgs, In, InstancesArgs, Out, RangesArgs, TileRange, ViewCamera,
-};
-use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::count_u32;
+use crate::abi::{BLEND_CHUNK, CountRowsArgs, InstancesArgs, RangesArgs, TileRange};
 use crate::backend::cuda::device::launch::Kernel;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::memory::sort::{SortKey, SortPairs, exclusive_sum_ordered, sort_pairs};
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::prelude::*;
 use crate::layout::{self, CountSlots, Keys, List, ListSizes, ROW_INSTANCES};
-use crate::memory::Bytes;
 
 /// Splats listed by tile.
 pub(crate) struct Bins {
@@ -39,7 +32,7 @@ struct BinRoom {
 }
 
 impl BinRoom {
-    fn reserve(heap: &Heap, extent: Extent) -> Result<Self, DeviceError> {
+    fn reserve(heap: &Heap, extent: Extent) -> Result<Self> {
         let List { ranges, splat_from_instance, spare } = List::reserve(heap, &extent.sizes(None))?;
         Ok(Self { bins: Bins { extent, splat_from_instance, ranges }, spare })
     }
@@ -63,7 +56,7 @@ pub(crate) fn keep_order(
     splats: &mut Splats,
     front_to_back: usize,
     sizes: &ListSizes,
-) -> Result<Sorted, DeviceError> {
+) -> Result<Sorted> {
     let visible = splats.visible;
     let order = Order::of(&mut splats.gradients, splats.kind)?;
     let mut sorted = Sorted::reserve(&session.heap, sizes)?;
@@ -74,7 +67,7 @@ pub(crate) fn keep_order(
 }
 
 /// Sorts the splats by depth and finds their first instances. Returns the index of the sorted buffer.
-pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<usize, DeviceError> {
+pub(crate) fn sort_by_depth(session: &Session, splats: &mut Splats) -> Result<usize> {
     let visible = splats.visible;
     let begun = session.timers.begin(Stage::Sort, &session.stream)?;
     let mut order = Order::of(&mut splats.gradients, splats.kind)?;
@@ -102,7 +95,7 @@ pub(crate) fn list_whole(
     front_to_back: usize,
     camera: &ViewCamera,
     extent: Extent,
-) -> Result<Bins, DeviceError> {
+) -> Result<Bins> {
     let room = BinRoom::reserve(&session.heap, extent)?;
     let order = Order::of(&mut splats.gradients, splats.kind)?;
     let kernels = session.kernels.of(splats.kind);
@@ -112,8 +105,9 @@ pub(crate) fn list_whole(
         instance_counts: order.instance_counts.read(),
         splat_indices: order.splat_indices[front_to_back].read(),
         firsts: order.firsts.read(),
+        camera: *camera,
         visible: count_u32(splats.visible)?,
-        ..empty_args(camera)
+        ..InstancesArgs::default()
     };
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let bins = list(session, kernels.instances, args, room)?;
@@ -128,7 +122,7 @@ pub(crate) fn list_band(
     sorted: &Sorted,
     camera: &ViewCamera,
     extent: Extent,
-) -> Result<Bins, DeviceError> {
+) -> Result<Bins> {
     let visible = splats.visible;
     // Nothing that stays lies behind the list and its spare.
     let room = BinRoom::reserve(&session.heap, extent)?;
@@ -147,10 +141,11 @@ pub(crate) fn list_band(
         instance_counts: counts.read(),
         splat_indices: sorted.splat_indices.read(),
         firsts: firsts.read(),
+        camera: *camera,
         visible: count_u32(visible)?,
         band_first: rows.start,
         band_end: rows.end,
-        ..empty_args(camera)
+        ..InstancesArgs::default()
     };
     let bins = list(session, kernels.band_instances, args, room)?;
     session.timers.end(&begun, &session.stream)?;
@@ -163,7 +158,7 @@ pub(crate) fn rows(
     splats: &Splats,
     sorted: &Sorted,
     camera: &ViewCamera,
-) -> Result<Vec<u64>, DeviceError> {
+) -> Result<Vec<u64>> {
     let begun = session.timers.begin(Stage::Bin, &session.stream)?;
     let len = camera.tiles[1];
     let mut rows = session.heap.take(&ROW_INSTANCES, &ListSizes::whole(camera.tiles, 0))?;
@@ -182,7 +177,7 @@ fn count(
     camera: &ViewCamera,
     band: Range<u32>,
     counts: InstanceCounts<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let args = CountRowsArgs {
         splats: splats.records.read(),
         tiles: sorted.tiles.read(),
@@ -197,31 +192,13 @@ fn count(
     session.kernels.of(splats.kind).count_rows.over(&session.stream, splats.visible, &args)
 }
 
-/// Returns arguments without splats.
-fn empty_args(camera: &ViewCamera) -> InstancesArgs<'static> {
-    InstancesArgs {
-        splats: In::NULL,
-        tiles: In::NULL,
-        instance_counts: In::NULL,
-        splat_indices: In::NULL,
-        firsts: In::NULL,
-        keys: Out::NULL,
-        splat_from_instance: Out::NULL,
-        camera: *camera,
-        visible: 0,
-        band_first: 0,
-        band_end: 0,
-        reserved: 0,
-    }
-}
-
 /// Writes every pair of a splat and a tile, sorts the pairs by tile, and finds the tiles' ranges.
 fn list(
     session: &Session,
     [list_16, list_32]: [&Kernel<InstancesArgs<'static>>; 2],
     args: InstancesArgs<'_>,
     mut room: BinRoom,
-) -> Result<Bins, DeviceError> {
+) -> Result<Bins> {
     room.bins.ranges.zero(&session.stream)?;
     match Keys::reserve(&session.heap, &room.bins.extent.sizes(None))? {
         Keys::Bits16(keys) => {
@@ -240,7 +217,7 @@ fn list_by<K: SortKey>(
     args: InstancesArgs<'_>,
     BinRoom { mut bins, mut spare }: BinRoom,
     mut keys: [Block<K>; 2],
-) -> Result<Bins, DeviceError> {
+) -> Result<Bins> {
     let instances = bins.extent.instances;
     let bits = bins.extent.sizes(None).key_bits();
     // The result must end in the first buffer.
@@ -293,16 +270,12 @@ pub(crate) struct Extent {
 
 impl Extent {
     /// Returns the extent of a whole view. Fails if it has too many instances for one list.
-    pub(crate) fn whole(camera: &ViewCamera, instances: u64) -> Result<Self, DeviceError> {
+    pub(crate) fn whole(camera: &ViewCamera, instances: u64) -> Result<Self> {
         Self::band(camera, 0..camera.tiles[1], instances)
     }
 
     /// Returns the extent of a band. Fails if it has too many instances for one list.
-    pub(crate) fn band(
-        camera: &ViewCamera,
-        rows: Range<u32>,
-        instances: u64,
-    ) -> Result<Self, DeviceError> {
+    pub(crate) fn band(camera: &ViewCamera, rows: Range<u32>, instances: u64) -> Result<Self> {
         let count = usize::try_from(instances)
             .ok()
             .filter(|&count| u32::try_from(count).is_ok_and(|count| count <= INSTANCES_MAX))

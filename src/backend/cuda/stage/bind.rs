@@ -3,15 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::abi::{BindArgs, In, Out};
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Region, host_len};
-use crate::backend::cuda::model::tables::{Model, pointers};
-use crate::backend::cuda::session::Session;
-use crate::backend::{AdamStep, BoundState, BoundStep, DeviceError, Rates};
+use crate::abi::BindArgs;
+use crate::backend::cuda::memory::heap::{Region, host_len};
+use crate::backend::cuda::model::tables::pointers;
+use crate::backend::cuda::prelude::*;
+use crate::backend::{AdamStep, BoundState, BoundStep, Rates};
 use crate::layout::{BOUND_MESH, BOUND_VALUES, BoundSizes, GAUSSIANS};
-use crate::math::Real;
 use crate::math::adam::Moments;
 use crate::model::{BoundColumns, BoundTopology};
 
@@ -70,7 +67,7 @@ impl Binding {
         session: &Session,
         topology: &Arc<BoundTopology>,
         state: &BoundState,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let mut mesh = session.heap.region(&BOUND_MESH)?;
         let sizes = topology.sizes();
         mesh.grow(host_len(BOUND_MESH.len(&sizes)))?;
@@ -99,7 +96,7 @@ impl Binding {
         self.topology.sizes()
     }
 
-    pub(crate) fn read(&self, session: &Session) -> Result<BoundState, DeviceError> {
+    pub(crate) fn read(&self, session: &Session) -> Result<BoundState> {
         let columns = |vertices: BoundPart, forms: BoundPart| {
             let forms = self.download(session, forms)?;
             let half = |from: usize| {
@@ -126,17 +123,12 @@ impl Binding {
         if self.is_swapped { BoundPart::Vertices } else { BoundPart::NextVertices }
     }
 
-    fn upload(
-        &mut self,
-        session: &Session,
-        part: BoundPart,
-        host: &[f32],
-    ) -> Result<(), DeviceError> {
+    fn upload(&mut self, session: &Session, part: BoundPart, host: &[f32]) -> Result {
         let start = range(&self.topology, part).start;
         self.values.upload(&session.stream, start, host)
     }
 
-    fn download(&self, session: &Session, part: BoundPart) -> Result<Vec<f32>, DeviceError> {
+    fn download(&self, session: &Session, part: BoundPart) -> Result<Vec<f32>> {
         self.values.download_vec(&session.stream, range(&self.topology, part))
     }
 
@@ -181,7 +173,7 @@ fn args<'a>(
     binding: &'a Binding,
     d_geometry: Out<'a, f32>,
     step: &BoundStep,
-) -> Result<BindArgs<'a>, DeviceError> {
+) -> Result<BindArgs<'a>> {
     let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
         step.adam.moments;
     let topology = &binding.topology;
@@ -224,23 +216,9 @@ fn args<'a>(
     })
 }
 
-/// Learning rates that move no parameter.
-pub(crate) const AT_REST: Rates = Rates {
-    means: 0.0,
-    log_scales: 0.0,
-    quats: 0.0,
-    opacity_logits: 0.0,
-    sh_dc: 0.0,
-    sh_rest: 0.0,
-};
-
 /// Moves the Gaussians to their places on the mesh.
-pub(crate) fn place(
-    session: &mut Session,
-    model: &mut Model,
-    binding: &Binding,
-) -> Result<(), DeviceError> {
-    let step = BoundStep { adam: AdamStep::new(1, AT_REST), normal_consistency: 0.0 };
+pub(crate) fn place(session: &mut Session, model: &mut Model, binding: &Binding) -> Result {
+    let step = BoundStep { adam: AdamStep::new(1, Rates::NONE), normal_consistency: 0.0 };
     let rows = model.len();
     let args = args(session.status.fault(&GAUSSIANS), model, binding, Out::NULL, &step)?;
     session.kernels.bind_place.over(&session.stream, rows, &args)
@@ -253,7 +231,7 @@ pub(crate) fn step(
     binding: &mut Binding,
     d_geometry: &mut Block<f32>,
     step: &BoundStep,
-) -> Result<(), DeviceError> {
+) -> Result {
     let begun = session.timers.begin(Stage::Step, &session.stream)?;
     let (rows, vertices) = (model.len(), binding.topology.vertices());
     let args = args(session.status.fault(&GAUSSIANS), model, binding, d_geometry.write(), step)?;

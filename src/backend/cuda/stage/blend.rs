@@ -2,15 +2,12 @@
 
 use super::bin::Bins;
 use super::project::{DrawnView, Features, Splats, window};
-use crate::abi::{BlendArgs, In, Out, ViewCamera};
+use crate::abi::BlendArgs;
 use crate::backend::cuda::device::launch::{BlendKernels, Kernel};
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, host_len};
-use crate::backend::cuda::session::Session;
-use crate::backend::{ColorRoom, Compensation, DeviceError, DrawSettings, Statistics};
+use crate::backend::cuda::memory::heap::host_len;
+use crate::backend::cuda::prelude::*;
+use crate::backend::{ColorRoom, Compensation, DrawSettings, Statistics};
 use crate::layout::{self, ColorUse, Records, Taken, Use, ViewRequest, ViewSizes};
-use crate::math::Real;
-use crate::memory::Bytes;
 
 /// A drawn image and the inputs of its backward pass.
 pub(crate) struct Canvas {
@@ -31,11 +28,7 @@ pub(crate) struct Canvas {
 
 impl Canvas {
     /// Allocates an image before any tile is drawn.
-    pub(crate) fn reserve(
-        heap: &Heap,
-        sizes: &ViewSizes,
-        request: &ViewRequest,
-    ) -> Result<Self, DeviceError> {
+    pub(crate) fn reserve(heap: &Heap, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self> {
         let layout::CanvasSlots {
             image,
             blended,
@@ -118,7 +111,7 @@ pub(crate) fn forward(
     bins: &Bins,
     DrawnView { camera, settings }: DrawnView<'_>,
     canvas: &mut Canvas,
-) -> Result<(), DeviceError> {
+) -> Result {
     if let Some(mut kept) =
         BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &request(settings))?
     {
@@ -165,32 +158,9 @@ pub(super) fn lists<'a>(
         features: features.map_or(In::NULL, Block::read),
         splat_from_instance: bins.splat_from_instance.read(),
         ranges: bins.ranges.read(),
-        chunks: Out::NULL,
-        chunk_count: Out::NULL,
-        states: Out::NULL,
-        depth_states: Out::NULL,
-        surface_states: Out::NULL,
-        hits: Out::NULL,
-        image: Out::NULL,
-        reached: Out::NULL,
-        blended: Out::NULL,
-        inverse_depths: Out::NULL,
-        inverse_squares: Out::NULL,
-        surface: Out::NULL,
-        median_depths: Out::NULL,
-        d_image: In::NULL,
-        d_inverse_depths: In::NULL,
-        d_inverse_squares: In::NULL,
-        d_surface: In::NULL,
-        gradients: Out::NULL,
-        d_features: Out::NULL,
         size: camera.size,
-        background: [0.0; 3],
         tiles_wide: camera.tiles[0],
-        first_tile: 0,
-        face_weights: Out::NULL,
-        window_exponent: 0.0,
-        strip_px: 0.0,
+        ..BlendArgs::default()
     }
 }
 
@@ -219,7 +189,7 @@ pub(crate) fn add_gradients(
     bins: &Bins,
     view: DrawnView<'_>,
     pixels: &mut Pixels<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let DrawnView { camera, settings } = view;
     let Pixels { canvas, d_image, d_inverse_depths, d_inverse_squares, d_surface, .. } = pixels;
     let Some(kept) = &mut canvas.kept else { return Err(DeviceError::NoView) };
@@ -255,7 +225,7 @@ pub(crate) fn forward_triangles(
     bins: &Bins,
     DrawnView { camera, settings }: DrawnView<'_>,
     canvas: &mut Canvas,
-) -> Result<(), DeviceError> {
+) -> Result {
     let window = window(settings.footprint).ok_or(DeviceError::NoView)?;
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
     let args = BlendArgs {
@@ -279,7 +249,7 @@ pub(crate) fn add_triangle_gradients(
     bins: &Bins,
     DrawnView { camera, settings }: DrawnView<'_>,
     Pixels { canvas, d_image, d_inverse_depths, face_weights, .. }: &mut Pixels<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let window = window(settings.footprint).ok_or(DeviceError::NoView)?;
     let Splats { records, gradients, .. } = splats;
     let args = BlendArgs {

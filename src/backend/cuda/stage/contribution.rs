@@ -5,15 +5,10 @@ use super::project::{DrawnView, Splats};
 use crate::abi::{
     AddContributionsArgs, AddWeightsArgs, CONTRIBUTION_WIDTH, ContributionArgs, WhitenArgs,
 };
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::model::tables::Model;
 use crate::backend::cuda::photos::Target;
-use crate::backend::cuda::session::Session;
-use crate::backend::{Contribution, DeviceError, Held};
+use crate::backend::cuda::prelude::*;
+use crate::backend::{Contribution, Held};
 use crate::layout::{ABSENT, CONTRIBUTIONS, VIEW_CONTRIBUTIONS};
-use crate::memory::Bytes;
 use crate::model::Primitive;
 
 /// Contributions of Gaussians in the views so far.
@@ -26,7 +21,7 @@ pub struct ContributionSums {
 }
 
 impl ContributionSums {
-    pub(crate) fn new(session: &Session, absent: &[bool]) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session, absent: &[bool]) -> Result<Self> {
         let count = absent.len();
         // A buffer has one element at least.
         let room = count.max(1) as u64;
@@ -38,7 +33,7 @@ impl ContributionSums {
         Ok(Self { absent: on_device, sums, count })
     }
 
-    pub(crate) fn read(&self, session: &Session) -> Result<Vec<Contribution>, DeviceError> {
+    pub(crate) fn read(&self, session: &Session) -> Result<Vec<Contribution>> {
         let values = 0..self.count * CONTRIBUTION_WIDTH as usize;
         let host = self.sums.download_vec(&session.stream, values)?;
         let (rows, _) = host.as_chunks();
@@ -60,7 +55,7 @@ impl Held for ContributionSums {
 pub(crate) struct ViewContributions(Block<f32>);
 
 impl ViewContributions {
-    pub(crate) fn new(session: &Session, splats: &Splats) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session, splats: &Splats) -> Result<Self> {
         let mut contributions =
             session.heap.take(&VIEW_CONTRIBUTIONS, &(splats.visible.max(1) as u64))?;
         contributions.zero(&session.stream)?;
@@ -75,7 +70,7 @@ impl ViewContributions {
         sums: &ContributionSums,
         target: &Target,
         image: &mut Block<f32>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let ListedSplats { splats, bins, view: DrawnView { camera, settings } } = listed;
         let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
         let args = ContributionArgs {
@@ -108,7 +103,7 @@ impl ViewContributions {
         session: &Session,
         splats: &Splats,
         sums: &mut ContributionSums,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let args = AddContributionsArgs {
             splats: splats.records.read(),
             contributions: self.0.read(),
@@ -132,7 +127,7 @@ pub(crate) fn prepare_weights(
     session: &Session,
     splats: &mut Splats,
     d_image: &mut Block<f32>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let Splats { visible, records, kind, .. } = splats;
     let record_width = kind.width();
     let args = WhitenArgs { splats: records.write(), visible: count_u32(*visible)?, record_width };
@@ -145,7 +140,7 @@ pub(crate) fn add_weights<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,
     splats: &Splats,
-) -> Result<(), DeviceError> {
+) -> Result {
     let gaussians = splats.splat_from_gaussian.len();
     let args = AddWeightsArgs {
         splat_from_gaussian: splats.splat_from_gaussian.read(),

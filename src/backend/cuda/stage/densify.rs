@@ -10,29 +10,25 @@ use rayon::prelude::*;
 use super::project::{DrawnView, Splats};
 use crate::abi::{
     COMPACT_SLICES, CompactArgs, DIGITS, DecayArgs, DensityCounts, DigitsArgs, GEOMETRY_WIDTH,
-    GrowArgs, In, ListArgs, MidpointsArgs, OBSERVE_ABSOLUTE, OBSERVE_DISAGREEMENT, OBSERVE_NORMS,
-    ObserveArgs, Out, PaddingArgs, RaiseFloorArgs, ResetArgs, SelectedArgs, SurveyArgs,
-    SurvivorsArgs, VertexSizesArgs, ViewCamera,
+    GrowArgs, ListArgs, MidpointsArgs, OBSERVE_ABSOLUTE, OBSERVE_DISAGREEMENT, OBSERVE_NORMS,
+    ObserveArgs, PaddingArgs, RaiseFloorArgs, ResetArgs, SelectedArgs, SurveyArgs, SurvivorsArgs,
+    VertexSizesArgs,
 };
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
 use crate::backend::cuda::model::lanes::{LANES, table_len};
 use crate::backend::cuda::model::tables::{
-    FaceTables, GEOMETRY, GEOMETRY_FIRST, Model, SH, centres, pointers,
+    FaceTables, GEOMETRY, GEOMETRY_FIRST, SH, centres, pointers,
 };
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::prelude::*;
 use crate::backend::{
-    Candidates, DeviceError, DrawSettings, Edited, GradientRule, Grow, Keep, Remesh, ScoreRule,
-    Statistics,
+    Candidates, DrawSettings, Edited, GradientRule, Grow, Keep, Remesh, ScoreRule, Statistics,
 };
 use crate::layout::{
     Choice, DENSITY_COUNTS, DENSITY_DIGITS, DensifySizes, MIDPOINTS, MOVED_WORDS, Records, RowForm,
     SelectionSlots,
 };
 use crate::math::quantile::{between, place};
-use crate::math::{Real, inverse_sigmoid, sigmoid};
+use crate::math::{inverse_sigmoid, sigmoid};
 use crate::model::Primitive;
 
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +61,7 @@ impl DensifyWork {
         model: &Model,
         candidates: &Candidates,
         most: usize,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let gradient = candidates.rule.by_gradient().ok_or(DeviceError::UnsuitedEdit)?;
         let thresholds = Thresholds::known(&gradient, candidates.absolute_min);
         let wanted = candidates.count() as u64;
@@ -85,7 +81,7 @@ impl DensifyWork {
         session: &Session,
         model: &Model,
         new_gaussians: usize,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let sizes =
             DensifySizes { model: model.size(), new_gaussians: new_gaussians as u64, wanted: 0 };
         Self::reserve(session, sizes, new_gaussians, 0.0)
@@ -98,7 +94,7 @@ impl DensifyWork {
         model: &mut Model,
         kept: &[u32],
         first_rows: usize,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let removed = first_rows - kept.len();
         if removed == 0 {
             return Ok(());
@@ -115,11 +111,7 @@ impl DensifyWork {
     }
 
     /// Removes all rows that are not selected, and clears the statistics.
-    pub(crate) fn retain(
-        &mut self,
-        session: &Session,
-        model: &mut Model,
-    ) -> Result<Edited, DeviceError> {
+    pub(crate) fn retain(&mut self, session: &Session, model: &mut Model) -> Result<Edited> {
         let removed = model.len() - self.selected;
         if self.selected == 0 {
             self.flags.zero(&session.stream)?;
@@ -139,7 +131,7 @@ impl DensifyWork {
         model: &mut Model,
         large: &Grow,
         keep: &Keep,
-    ) -> Result<Edited, DeviceError> {
+    ) -> Result<Edited> {
         // It holds the counts of candidates, or of a try that was refused memory.
         self.counts.zero(&session.stream)?;
         let before = model.len();
@@ -168,7 +160,7 @@ impl DensifyWork {
         sizes: DensifySizes,
         selected: usize,
         small_log_scale: f32,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let SelectionSlots { counts, flags, ranks, rows } =
             SelectionSlots::reserve(&session.heap, &sizes)?;
         Ok(Self { sizes, selected, small_log_scale, counts, flags, ranks, rows })
@@ -181,7 +173,7 @@ impl DensifyWork {
         model: &Model,
         thresholds: &Thresholds,
         counted: usize,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let stream = &session.stream;
         self.flags.zero(stream)?;
         mark(session, model, thresholds, self.flags.write(), self.counts.write())?;
@@ -230,7 +222,7 @@ impl DensifyWork {
     }
 
     /// Grows the model for the new rows and numbers them. Last allocation: if it is refused the model is unchanged.
-    fn make_room(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
+    fn make_room(&mut self, session: &Session, model: &mut Model) -> Result {
         let before = model.len();
         model.grow(session, self.selected)?;
         let numbered = self.number_flags(session);
@@ -240,18 +232,13 @@ impl DensifyWork {
         numbered
     }
 
-    fn number_flags(&mut self, session: &Session) -> Result<(), DeviceError> {
+    fn number_flags(&mut self, session: &Session) -> Result {
         let Session { heap, stream, .. } = session;
         sort::exclusive_sum(heap, stream, self.flags.len(), &self.flags, &mut self.ranks)
     }
 
     /// Copies and splits the flagged rows of a model that has grown.
-    fn grow(
-        &mut self,
-        session: &Session,
-        model: &mut Model,
-        large: &Grow,
-    ) -> Result<(), DeviceError> {
+    fn grow(&mut self, session: &Session, model: &mut Model, large: &Grow) -> Result {
         model.invalidate_rows();
         let before = model.len() - self.selected;
         let (copied_log_scale, shrink, key) = match *large {
@@ -283,7 +270,7 @@ impl DensifyWork {
         model: &Model,
         keep: &Keep,
         before: usize,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let args = SurvivorsArgs {
             geometry: model.geometry(),
             views_seen: if keep.unseen { In::NULL } else { model.views_seen.read() },
@@ -305,7 +292,7 @@ impl DensifyWork {
         session: &Session,
         model: &mut Model,
         Holes { removed, after_first }: Holes,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         self.number_flags(session)?;
         model.invalidate_rows();
         let rows = model.len();
@@ -336,7 +323,7 @@ impl DensifyWork {
         model: &mut Model,
         blocks: Range<usize>,
         survivors: usize,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let Session { kernels, stream, .. } = session;
         let args = CompactArgs {
             flags: self.flags.read(),
@@ -390,7 +377,7 @@ pub(crate) fn score(
     model: &Model,
     rule: &ScoreRule,
     gradient: &GradientRule,
-) -> Result<Candidates, DeviceError> {
+) -> Result<Candidates> {
     let mut counts = session.heap.take(&DENSITY_COUNTS, &1)?;
     let mut count = |absolute_min| {
         counts.zero(&session.stream)?;
@@ -416,7 +403,7 @@ pub(super) fn mark(
     thresholds: &Thresholds,
     flags: Out<'_, u32>,
     counts: Out<'_, DensityCounts>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let args = SurveyArgs {
         geometry: model.geometry(),
         gradient_norm_sums: model.gradient_norm_sums.read(),
@@ -442,18 +429,8 @@ pub(super) fn log_scale_max(scale_max: f64) -> f32 {
     last_at_most(f32::exp, f32::of(scale_max))
 }
 
-pub(super) fn read(
-    session: &Session,
-    counts: &Block<DensityCounts>,
-) -> Result<DensityCounts, DeviceError> {
-    let mut host = [DensityCounts {
-        clones: 0,
-        splits: 0,
-        cloned: 0,
-        split: 0,
-        pruned: 0,
-        rows_after_hole: 0,
-    }];
+pub(super) fn read(session: &Session, counts: &Block<DensityCounts>) -> Result<DensityCounts> {
+    let mut host = [DensityCounts::default()];
     counts.download(&session.stream, 0, &mut host)?;
     Ok(host[0])
 }
@@ -464,7 +441,7 @@ pub(crate) fn observe<P: Primitive>(
     model: &mut Model<P>,
     splats: &Splats,
     DrawnView { camera, settings }: DrawnView<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     // The backward pass observes triangles itself.
     let statistics = settings.observe.filter(|_| splats.kind != Records::Triangles);
     let Some(statistics) = statistics else { return Ok(()) };
@@ -515,11 +492,7 @@ fn half_size(camera: &ViewCamera, settings: &DrawSettings) -> [f32; 2] {
 }
 
 /// Lowers every opacity to at most `ceiling` and clears the opacities' moments.
-pub(crate) fn reset_opacity(
-    session: &Session,
-    model: &mut Model,
-    ceiling: f64,
-) -> Result<(), DeviceError> {
+pub(crate) fn reset_opacity(session: &Session, model: &mut Model, ceiling: f64) -> Result {
     let rows = model.len();
     let first_width = model.kernel_widths()[GEOMETRY_FIRST];
     let [geometry, geometry_first, geometry_second, ..] = model.tables();
@@ -540,7 +513,7 @@ pub(crate) fn decay_opacity(
     model: &mut Model,
     factor: f64,
     floor: f64,
-) -> Result<(), DeviceError> {
+) -> Result {
     let rows = model.len();
     let args = DecayArgs {
         geometry: model.tables()[GEOMETRY].floats(),
@@ -570,7 +543,7 @@ const MAX_BLOCKS: usize = 512;
 const MIN_ROWS_PER_BLOCK: usize = 4096;
 
 /// Returns the quantile 1 - `above / n` of the mean absolute gradients, by an exact radix select.
-pub(crate) fn quantile(session: &Session, model: &Model, above: usize) -> Result<f32, DeviceError> {
+pub(crate) fn quantile(session: &Session, model: &Model, above: usize) -> Result<f32> {
     let mut counts = session.heap.take(&DENSITY_DIGITS, &1)?;
     let place = place(model.len(), above);
     let mut select = |rank| select(session, model, rank, &mut counts).map(f64::from);
@@ -586,7 +559,7 @@ fn select(
     model: &Model,
     mut rank: usize,
     counts: &mut Block<u32>,
-) -> Result<f32, DeviceError> {
+) -> Result<f32> {
     let (mut known, mut prefix) = (0, 0);
     let mut host = [0; DIGITS as usize];
     for Digit { shift, width } in PASSES {
@@ -629,11 +602,7 @@ fn digit_of(counts: &[u32], rank: usize) -> (u32, usize) {
 }
 
 /// Changes vertices and triangles. Takes all memory first. Colours must have caught up.
-pub(crate) fn remesh(
-    session: &Session,
-    model: &mut Model,
-    change: &Remesh<'_>,
-) -> Result<(), DeviceError> {
+pub(crate) fn remesh(session: &Session, model: &mut Model, change: &Remesh<'_>) -> Result {
     let &Remesh { kept, midpoints, faces } = change;
     let before = model.len();
     if !kept.is_sorted_by(|a, b| a < b) {
@@ -652,11 +621,7 @@ pub(crate) fn remesh(
 }
 
 /// Splits `new_gaussians` edges and removes a vertex, in a dry run.
-pub(crate) fn dry(
-    session: &Session,
-    model: &mut Model,
-    new_gaussians: usize,
-) -> Result<(), DeviceError> {
+pub(crate) fn dry(session: &Session, model: &mut Model, new_gaussians: usize) -> Result {
     let midpoints = vec![[0; 2]; new_gaussians];
     change_rows(session, model, &midpoints, |work, model| {
         let one = usize::from(!model.is_empty());
@@ -669,8 +634,8 @@ fn change_rows(
     session: &Session,
     model: &mut Model,
     midpoints: &[[u32; 2]],
-    remove: impl FnOnce(&mut DensifyWork, &mut Model) -> Result<(), DeviceError>,
-) -> Result<(), DeviceError> {
+    remove: impl FnOnce(&mut DensifyWork, &mut Model) -> Result,
+) -> Result {
     let before = model.len();
     let mut work = DensifyWork::for_new_gaussians(session, model, midpoints.len())?;
     if !midpoints.is_empty() {
@@ -697,7 +662,7 @@ fn change_rows(
 }
 
 /// Sets the scales of each vertex from the areas of its triangles.
-fn size_vertices(session: &Session, model: &mut Model) -> Result<(), DeviceError> {
+fn size_vertices(session: &Session, model: &mut Model) -> Result {
     let rows = model.len();
     let Some(tables) = &model.faces else { return Ok(()) };
     let args = VertexSizesArgs {
@@ -713,7 +678,7 @@ fn size_vertices(session: &Session, model: &mut Model) -> Result<(), DeviceError
 }
 
 /// Returns position and opacity logit of each vertex. Waits for the device.
-pub(crate) fn vertices(session: &Session, model: &Model) -> Result<Vec<[f32; 4]>, DeviceError> {
+pub(crate) fn vertices(session: &Session, model: &Model) -> Result<Vec<[f32; 4]>> {
     let width = GEOMETRY_WIDTH as usize;
     let range = 0..table_len(model.len(), width);
     let words = model.tables[GEOMETRY].download_vec(&session.stream, range)?;
@@ -730,7 +695,7 @@ pub(crate) fn raise_opacity_floor(
     model: &mut Model,
     before: f64,
     after: f64,
-) -> Result<(), DeviceError> {
+) -> Result {
     let rows = model.len();
     let args = RaiseFloorArgs {
         geometry: model.tables()[GEOMETRY].floats(),

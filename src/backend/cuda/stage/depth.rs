@@ -3,14 +3,9 @@
 use splat_mesh::narrow::to_f32;
 
 use crate::abi::terms::{VALUE_DEPTH_L1, VALUE_DISTORTION};
-use crate::abi::{self, DepthLossArgs, DistortionArgs, ViewCamera};
-use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::abi::{self, DepthLossArgs, DistortionArgs};
 use crate::backend::cuda::photos::{Photograph, check_size};
-use crate::backend::cuda::session::Session;
-use crate::math::Real;
+use crate::backend::cuda::prelude::*;
 use crate::math::distortion::{FAR, NEAR};
 
 /// Writes the gradient of inverse depths and the sum of absolute errors. Returns false without a map.
@@ -21,7 +16,7 @@ pub(crate) fn compare(
     target: &Photograph<'_>,
     weight: f64,
     d_inverse_depths: &mut Block<f32>,
-) -> Result<bool, DeviceError> {
+) -> Result<bool> {
     check_size(target.size, camera.size)?;
     let Some((map, [scale, offset])) = target.depth else { return Ok(false) };
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
@@ -85,7 +80,7 @@ pub(crate) fn measure_distortion(
     RayMapGradients { inverse_depths, inverse_squares, surface }: RayMapGradients<'_>,
     target: &Photograph<'_>,
     weight: f64,
-) -> Result<(), DeviceError> {
+) -> Result {
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     target.wait(&session.stream)?;
     let pixels = drawn.inverse_squares.len();

@@ -11,13 +11,10 @@ use splat_mesh::tsdf::{
 
 use super::blend::Canvas;
 use crate::abi::{
-    self, BRICK_SIDE, BRICK_WIDTH, FuseBricksArgs, In, LatticeView, MarkBricksArgs, Out,
-    WeighPixelsArgs,
+    self, BRICK_SIDE, BRICK_WIDTH, FuseBricksArgs, LatticeView, MarkBricksArgs, WeighPixelsArgs,
 };
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
-use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, MaskedView, camera_of};
+use crate::backend::cuda::prelude::*;
+use crate::backend::{MaskedView, camera_of};
 use crate::layout::{BRICK_MARKS, BrickSlots, DepthSlots, DepthUse, marks_len};
 use crate::math::linalg::{Vec3, add, mul, mul_transposed, scale};
 use crate::math::normals::OPAQUE_MIN;
@@ -46,7 +43,7 @@ pub struct BrickSurvey {
 }
 
 impl BrickSurvey {
-    pub(crate) fn new(session: &Session, space: Space) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session, space: Space) -> Result<Self> {
         let bricks = space.nodes().map(|nodes| nodes.div_ceil(BRICK_SIDE));
         let mut marks = session.heap.take(&BRICK_MARKS, &marks_len(bricks))?;
         marks.zero(&session.stream)?;
@@ -59,7 +56,7 @@ impl BrickSurvey {
         session: &Session,
         canvas: &Canvas,
         seen: MaskedView<'_>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let (camera, medians) = (camera_of(seen.view), medians(canvas, seen)?);
         let (heap, pixels) = (&session.heap, medians.len() as u64);
         let DepthSlots { mut counted, .. } =
@@ -83,7 +80,7 @@ impl BrickSurvey {
     }
 
     /// Returns the survey. Waits for the device.
-    pub(crate) fn read(self, session: &Session) -> Result<Survey, DeviceError> {
+    pub(crate) fn read(self, session: &Session) -> Result<Survey> {
         let Self { mut survey, marks, bricks: [wide, high, _] } = self;
         let words = marks.download_vec(&session.stream, 0..marks.len())?;
         let [wide, high] = [wide, high].map(u64::from);
@@ -108,7 +105,7 @@ pub struct FusedVoxels {
 }
 
 impl FusedVoxels {
-    pub(crate) fn new(session: &Session, of: &Arc<SurveyedBricks>) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session, of: &Arc<SurveyedBricks>) -> Result<Self> {
         let mut on_device = BrickSlots::reserve(&session.heap, of.len() as u64)?;
         let mut rows = Vec::with_capacity(of.len() * BRICK_WIDTH as usize);
         for brick in 0..of.len() {
@@ -126,7 +123,7 @@ impl FusedVoxels {
         session: &Session,
         canvas: &Canvas,
         seen: MaskedView<'_>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let (camera, medians) = (camera_of(seen.view), medians(canvas, seen)?);
         let Some(maps) = &canvas.surface else { return Err(DeviceError::NoMedianDepths) };
         let view = lattice_view(self.of.space(), &camera)?;
@@ -159,7 +156,7 @@ impl FusedVoxels {
         Ok(())
     }
 
-    pub(crate) fn read(self, session: &Session) -> Result<Fusion, DeviceError> {
+    pub(crate) fn read(self, session: &Session) -> Result<Fusion> {
         let Self { of, on_device: BrickSlots { voxels, .. }, views } = self;
         Fusion::filled(of, views, |first, host| {
             voxels.download(&session.stream, first, bytemuck::cast_slice_mut(host))
@@ -171,7 +168,7 @@ fn upload_mask<'a>(
     session: &Session,
     seen: MaskedView<'_>,
     room: Option<&'a mut Block<u8>>,
-) -> Result<In<'a, u8>, DeviceError> {
+) -> Result<In<'a, u8>> {
     let (Some(mask), Some(room)) = (seen.mask, room) else { return Ok(In::NULL) };
     let [width, height] = [seen.view.camera.width, seen.view.camera.height];
     check_size("mask", mask.len(), [width, height])?;
@@ -180,7 +177,7 @@ fn upload_mask<'a>(
 }
 
 /// Returns the median depths of a frame, which must have the view's size.
-fn medians<'a>(canvas: &'a Canvas, seen: MaskedView<'_>) -> Result<&'a Block<f32>, DeviceError> {
+fn medians<'a>(canvas: &'a Canvas, seen: MaskedView<'_>) -> Result<&'a Block<f32>> {
     let Some(medians) = &canvas.median_depths else { return Err(DeviceError::NoMedianDepths) };
     check_size("depth map", medians.len(), [seen.view.camera.width, seen.view.camera.height])?;
     Ok(medians)
@@ -195,7 +192,7 @@ fn check_size(map: &'static str, found: usize, size: [u32; 2]) -> Result<(), Fus
 }
 
 /// Returns the lattice in camera space. World positions are subtracted in double precision.
-fn lattice_view(space: &Space, camera: &Camera) -> Result<LatticeView, DeviceError> {
+fn lattice_view(space: &Space, camera: &Camera) -> Result<LatticeView> {
     let (origin, radius) = match space.kind() {
         SpaceKind::Box { low } => (low, 0.0),
         SpaceKind::Contracted { centre, radius } => (centre, radius),

@@ -4,17 +4,14 @@
 use crate::abi::terms::{
     At, Means, Over, SUM_SQUARED, TERM_VALUES, Terms, VALUE_L1, VALUE_SSIM, Weighted,
 };
-use crate::abi::{In, LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, Out, ShrinkArgs, ViewCamera};
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
+use crate::abi::{LOSS_COLUMNS, LOSS_ROWS, LOSS_TAPS, LossArgs, ShrinkArgs};
 use crate::backend::cuda::memory::status::StatusReport;
 use crate::backend::cuda::photos::{Photograph, Target, check_size};
-use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, LossValues, Measured, Pending};
+use crate::backend::cuda::prelude::*;
+use crate::backend::{LossValues, Measured, Pending};
 use crate::layout::{ShrunkSlots, ViewRequest, ViewSizes};
+use crate::math::Divisor;
 use crate::math::ssim::taps;
-use crate::math::{Divisor, Real};
-use crate::memory::Bytes;
 
 /// Divisors of the sums over an image.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +51,7 @@ pub(crate) fn loss(
     target: &Photograph<'_>,
     terms: &Terms,
     d_image: &mut Block<f32>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     let counts = LossCounts::of(camera.size);
     let mut d_values = [0.0; TERM_VALUES as usize];
@@ -74,7 +71,7 @@ pub(crate) fn measure(
     image: &Block<f32>,
     camera: &ViewCamera,
     target: &Target,
-) -> Result<Measured, DeviceError> {
+) -> Result<Measured> {
     session.status.clear_sums(&session.stream)?;
     launch(session, image, camera, &target.whole(), [0.0; TERM_VALUES as usize], None)?;
     let sums = session.status.report(&session.heap, &session.stream)?.read()?;
@@ -94,7 +91,7 @@ fn launch(
     target: &Photograph<'_>,
     d_values: [f32; TERM_VALUES as usize],
     d_image: Option<&mut Block<f32>>,
-) -> Result<(), DeviceError> {
+) -> Result {
     check_size(target.size, camera.size)?;
     let (taps, margin) = taps::<{ LOSS_TAPS as usize }>(camera.size);
     target.wait(&session.stream)?;
@@ -163,7 +160,7 @@ impl Pending<LossValues> for PendingLosses {
         self.report.as_ref().is_none_or(StatusReport::is_ready)
     }
 
-    fn read(self) -> Result<LossValues, DeviceError> {
+    fn read(self) -> Result<LossValues> {
         let Some(report) = &self.report else { return Ok(LossValues::default()) };
         let mut means = Means::default();
         for ((mean, sum), count) in means.iter_mut().zip(report.read()?).zip(self.counts) {
@@ -182,7 +179,7 @@ impl Shrunk {
         heap: &Heap,
         sizes: &ViewSizes,
         request: &ViewRequest,
-    ) -> Result<Option<Self>, DeviceError> {
+    ) -> Result<Option<Self>> {
         Ok(ShrunkSlots::reserve(heap, sizes, request)?.map(Self))
     }
 
@@ -197,7 +194,7 @@ impl Shrunk {
         target: &Target,
         view_px: [u32; 2],
         divisor: Divisor,
-    ) -> Result<Photograph<'a>, DeviceError> {
+    ) -> Result<Photograph<'a>> {
         let size = divisor.px(target.size());
         check_size(size, view_px)?;
         let begun = session.timers.begin(Stage::Loss, &session.stream)?;

@@ -1,15 +1,12 @@
 //! Stage `lpips`: LPIPS of a render and its photograph, in strips that fit the memory.
 
 use crate::abi::{
-    In, LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs, LpipsInputArgs,
-    LpipsLayerArgs, Out, ViewCamera,
+    LPIPS_BLOCK, LPIPS_CHANNELS, LPIPS_DEPTH, LPIPS_PIXELS, LpipsCompareArgs, LpipsInputArgs,
+    LpipsLayerArgs,
 };
-use crate::backend::DeviceError;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap};
 use crate::backend::cuda::photos::{Target, check_size};
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::prelude::*;
 use crate::layout::{LPIPS_FEATURES, LPIPS_SUMS, LPIPS_WEIGHTS};
-use crate::memory::Bytes;
 use crate::perceptual::{
     COMPARED, Convolution, Layer, LayerKind, LayerSizes, LpipsInput, LpipsNet, LpipsWeights,
     StripPlace,
@@ -28,7 +25,7 @@ pub struct LpipsModel {
 }
 
 impl LpipsModel {
-    pub(crate) fn upload(session: &Session, weights: &LpipsWeights) -> Result<Self, DeviceError> {
+    pub(crate) fn upload(session: &Session, weights: &LpipsWeights) -> Result<Self> {
         let mut values = Vec::new();
         let mut put = |more: Vec<f32>| {
             let first = values.len();
@@ -73,7 +70,7 @@ pub(crate) fn perceive(
     camera: &ViewCamera,
     target: &Target,
     input: LpipsInput,
-) -> Result<f64, DeviceError> {
+) -> Result<f64> {
     let size = camera.size;
     check_size(target.size(), size)?;
     let sizes = LayerSizes::new(net.net, size)
@@ -119,7 +116,7 @@ fn run_layers(
     strip: StripPlace,
     features: &mut [Block<f32>; 2],
     sums: &mut Block<f64>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let Session { stream, kernels, .. } = session;
     let rows = sizes.rows(strip);
     let mut convolutions = net.convolutions.iter();
@@ -178,10 +175,6 @@ fn of_layer<'a>(
     let (before, behind) = (&rows[at], &rows[at + 1]);
     let side = layer.window.side;
     LpipsLayerArgs {
-        input: In::NULL,
-        weights: In::NULL,
-        bias: In::NULL,
-        output: Out::NULL,
         input_width,
         input_rows: before.end - before.start,
         input_first: before.start,
@@ -195,12 +188,12 @@ fn of_layer<'a>(
         stride: layer.window.stride,
         padding: layer.window.padding,
         pieces: (inputs * side * side).div_ceil(LPIPS_DEPTH),
-        reserved: 0,
+        ..LpipsLayerArgs::default()
     }
 }
 
 /// Converts a number of blocks or threads.
-fn count(number: u64) -> Result<usize, DeviceError> {
+fn count(number: u64) -> Result<usize> {
     usize::try_from(number).map_err(|error| DeviceError::Driver {
         call: "cuLaunchKernel",
         reason: format!("{number} threads: {error}"),
@@ -218,7 +211,7 @@ struct Room {
 
 impl Room {
     /// Allocates the features of the largest strips that fit. Fails if the thinnest strips do not fit.
-    fn take(heap: &Heap, sizes: &LayerSizes) -> Result<Self, DeviceError> {
+    fn take(heap: &Heap, sizes: &LayerSizes) -> Result<Self> {
         let sums = heap.take(&LPIPS_SUMS, &(COMPARED as u64))?;
         // The scratch of recent iterations is there in any case. A granule is lost to rounding.
         let reached = heap.recent_scratch().0.saturating_sub(heap.live_scratch().0);

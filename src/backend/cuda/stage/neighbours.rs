@@ -12,22 +12,20 @@ use std::ops::Range;
 use splat_formats::{CellLists, NearRow};
 
 use crate::abi::{
-    In, JoinArgs, NEAREST_BLOCK, NearCellsArgs, NearEntriesArgs, NearestArgs, Out, PALETTE_CELLS,
+    JoinArgs, NEAREST_BLOCK, NearCellsArgs, NearEntriesArgs, NearestArgs, PALETTE_CELLS,
     PALETTE_WIDTH, PlaceArgs, SplitArgs, TREE_LEVELS,
 };
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Heap, Region, host_len};
+use crate::backend::cuda::memory::heap::{Region, host_len};
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::tables::{Model, centres};
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::model::tables::centres;
+use crate::backend::cuda::prelude::*;
 use crate::backend::neighbours::list_len;
 use crate::backend::rows::RowsVersion;
-use crate::backend::{DeviceError, Held, NeighbourLists};
+use crate::backend::{Held, NeighbourLists};
 use crate::layout::{
     self, NEIGHBOURS, PALETTE_ROWS, SearchLengths, SearchLists, SearchOrder, SearchSizes,
     SearchTree, along_bits,
 };
-use crate::memory::Bytes;
 use crate::model::{Gaussians, Primitive};
 
 /// Centres per leaf and boxes per group: one per lane of a warp.
@@ -65,7 +63,7 @@ impl<P: Primitive> NearestLists<P> {
     }
 
     /// Fails for another model, or if its rows were added, removed or moved since the search.
-    pub fn check(&self, model: &Model<P>) -> Result<(), DeviceError> {
+    pub fn check(&self, model: &Model<P>) -> Result {
         if self.rows_version == *model.rows_version() {
             Ok(())
         } else {
@@ -73,11 +71,7 @@ impl<P: Primitive> NearestLists<P> {
         }
     }
 
-    pub(crate) fn read(
-        &self,
-        session: &Session,
-        rows: &Range<usize>,
-    ) -> Result<Vec<u32>, DeviceError> {
+    pub(crate) fn read(&self, session: &Session, rows: &Range<usize>) -> Result<Vec<u32>> {
         let (len, count) = (self.len, self.count as usize);
         if rows.end > len {
             return Err(DeviceError::NoSuchRow { row: rows.end - 1, len });
@@ -90,7 +84,7 @@ pub(crate) fn neighbours<P: Primitive>(
     session: &Session,
     model: &Model<P>,
     count: u32,
-) -> Result<NearestLists<P>, DeviceError> {
+) -> Result<NearestLists<P>> {
     let len = model.len();
     let count = list_len(count, len)?;
     let mut rows = session.heap.region(&NEIGHBOURS)?;
@@ -111,22 +105,14 @@ fn ordered_rows<P: Primitive>(
     session: &Session,
     model: &Model<P>,
     sizes: &SearchSizes,
-) -> Result<Block<u32>, DeviceError> {
+) -> Result<Block<u32>> {
     let Session { heap, stream, kernels, .. } = session;
     let (len, n) = (model.len(), count_u32(model.len())?);
     let (table, width) = centres::<P>(&model.tables, model.sh_degree());
     let halvings = sizes.halvings();
     let SearchOrder { mut rows, mut keys, mut extents } = SearchOrder::reserve(heap, sizes)?;
-    let numbered = SplitArgs {
-        table,
-        row_from_place: rows[0].write(),
-        extents: Out::NULL,
-        keys: Out::NULL,
-        n,
-        segment_shift: 0,
-        along_bits: 0,
-        width,
-    };
+    let numbered =
+        SplitArgs { table, row_from_place: rows[0].write(), n, width, ..SplitArgs::default() };
     kernels.number_rows.over(stream, len, &numbered)?;
     for halving in 0..halvings {
         extents.fill_ones(stream)?;
@@ -174,7 +160,7 @@ struct Level {
 }
 
 /// Returns the levels of a tree, from the leaves up.
-fn levels(sizes: &SearchSizes) -> Result<Vec<Level>, DeviceError> {
+fn levels(sizes: &SearchSizes) -> Result<Vec<Level>> {
     let mut first_box = 0;
     let of = |boxes| {
         let level = Level { first_box, boxes: count_u32(host_len(boxes))? };
@@ -191,7 +177,7 @@ impl Tree {
         model: &Model<P>,
         row_from_place: &Block<u32>,
         sizes: &SearchSizes,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let Session { heap, stream, kernels, .. } = session;
         let len = model.len();
         let levels = levels(sizes)?;
@@ -220,7 +206,7 @@ impl Tree {
         Ok(Self { placed, boxes, levels })
     }
 
-    fn search(&self, session: &Session, count: u32, near: Out<'_, u32>) -> Result<(), DeviceError> {
+    fn search(&self, session: &Session, count: u32, near: Out<'_, u32>) -> Result {
         let Session { stream, kernels, .. } = session;
         let mut args = NearestArgs {
             placed: self.placed.read(),
@@ -263,11 +249,7 @@ impl Held for PaletteRows {
 }
 
 impl PaletteRows {
-    pub(crate) fn new(
-        session: &Session,
-        values: &[f32],
-        width: usize,
-    ) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session, values: &[f32], width: usize) -> Result<Self> {
         if !WIDTHS.contains(&width) {
             return Err(DeviceError::Unsupported {
                 primitives: "rows of numbers",
@@ -285,7 +267,7 @@ impl PaletteRows {
         session: &Session,
         centers: &[f32],
         cells: &CellLists<'_>,
-    ) -> Result<Vec<NearRow>, DeviceError> {
+    ) -> Result<Vec<NearRow>> {
         let Self { rows, lists, width, count } = self;
         let lengths = SearchLengths::of(*count, centers.len(), cells.starts.len(), cells.per_row);
         let lists = lists_for(lists, session, &lengths)?;
@@ -317,7 +299,7 @@ impl PaletteRows {
         session: &Session,
         centers: &[f32],
         count: usize,
-    ) -> Result<Vec<u32>, DeviceError> {
+    ) -> Result<Vec<u32>> {
         if count > PALETTE_CELLS as usize {
             return Err(DeviceError::Unsupported {
                 primitives: "rows of numbers",
@@ -354,7 +336,7 @@ fn lists_for<'a>(
     lists: &'a mut Option<SearchLists<Heap>>,
     session: &Session,
     lengths: &SearchLengths,
-) -> Result<&'a mut SearchLists<Heap>, DeviceError> {
+) -> Result<&'a mut SearchLists<Heap>> {
     let fits = |lists: &SearchLists<Heap>| {
         lists.centers.len() as u64 >= lengths.centers
             && lists.starts.len() as u64 >= lengths.starts

@@ -5,19 +5,10 @@ use splat_mesh::narrow::to_f32;
 
 use super::project::{Features, Splats};
 use crate::abi::terms::{NormalDepths, VALUE_DN, VALUE_NORMAL_MAP};
-use crate::abi::{
-    self, FeaturesArgs, In, NORMALS_SIDE, NormalMapArgs, NormalsArgs, Out, ViewCamera,
-};
-use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::model::tables::Model;
+use crate::abi::{self, FeaturesArgs, NORMALS_SIDE, NormalMapArgs, NormalsArgs};
 use crate::backend::cuda::photos::Photograph;
-use crate::backend::cuda::primitive::CudaPrimitive;
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::prelude::*;
 use crate::layout::ViewRequest;
-use crate::math::Real;
 use crate::math::normals::STORED_SQUARE_MIN;
 
 /// Computes the features of a view's splats, and allocates their gradients if a backward pass follows.
@@ -27,7 +18,7 @@ pub(crate) fn add_features<P: CudaPrimitive>(
     camera: &ViewCamera,
     request: &ViewRequest,
     splats: &mut Splats,
-) -> Result<(), DeviceError> {
+) -> Result {
     let gaussians = model.len();
     let mut features = Features::reserve(&session.heap, &splats.sizes(gaussians, camera), request)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
@@ -68,7 +59,7 @@ pub(crate) fn compare(
     camera: &ViewCamera,
     NormalsRule { depths, weight, target }: NormalsRule<'_>,
     d_surface: &mut Block<f32>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let (medians, d_medians) = match medians {
         Some(Medians { depths, d_depths }) => (depths.read(), d_depths.write()),
         None => (In::NULL, Out::NULL),
@@ -110,7 +101,7 @@ pub(crate) fn compare_with_map(
     target: &Photograph<'_>,
     weight: f64,
     d_inverse_depths: &mut Block<f32>,
-) -> Result<bool, DeviceError> {
+) -> Result<bool> {
     let Some(map) = target.normals else { return Ok(false) };
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     target.wait(&session.stream)?;

@@ -1,13 +1,10 @@
 //! Stage `patches`: patches of the photograph against their projections into another view's photograph.
 
 use crate::abi::terms::VALUE_MULTI_VIEW;
-use crate::abi::{PATCH_STRIDE, PATCHES_BLOCK, PatchesArgs, ViewCamera};
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::abi::{PATCH_STRIDE, PATCHES_BLOCK, PatchesArgs};
 use crate::backend::cuda::photos::{Target, check_size};
-use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, OtherView, patches};
-use crate::math::Real;
+use crate::backend::cuda::prelude::*;
+use crate::backend::{OtherView, patches};
 
 /// Threads per patch.
 const WARP: u32 = 32;
@@ -39,7 +36,7 @@ pub(crate) fn compare(
     other: OtherView<'_, Target>,
     weight: f64,
     SurfaceGradients { maps: d_maps, medians: d_medians }: SurfaceGradients<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let PatchMaps { maps, medians, camera, target } = shown;
     let seen = other.camera.cast::<f32>();
     check_size(other.target.size(), seen.size)?;

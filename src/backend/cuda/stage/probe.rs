@@ -5,7 +5,7 @@ use crate::abi::probe::ProbeArgs;
 use crate::backend::cuda::device::driver::count_u32;
 use crate::backend::cuda::memory::heap::Buffer;
 use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, DrawSettings};
+use crate::backend::{DrawSettings, Result};
 use crate::dataset::View;
 use crate::layout::{PROBE_INPUTS, PROBE_OUTPUTS};
 
@@ -27,7 +27,7 @@ pub(crate) fn probe(
     view: &View,
     settings: &DrawSettings,
     inputs: &[f32],
-) -> Result<Vec<f32>, DeviceError> {
+) -> Result<Vec<f32>> {
     let rows = inputs.len() / call.inputs;
     let mut from = session.heap.take(&PROBE_INPUTS, &(inputs.len() as u64))?;
     let mut to = session.heap.take(&PROBE_OUTPUTS, &((rows * call.outputs) as u64))?;

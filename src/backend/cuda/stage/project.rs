@@ -1,26 +1,19 @@
 //! Stage `project`: primitives to splats.
 
-use crate::abi::{
-    self, Counts, FacesArgs, FacesBwdArgs, In, Out, ProjectArgs, TileRect, ViewCamera,
-};
-use crate::backend::cuda::device::driver::count_u32;
+use crate::abi::{self, Counts, FacesArgs, FacesBwdArgs, ProjectArgs, TileRect};
 use crate::backend::cuda::device::stream::Stream;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer, Carve, Heap, Piece};
+use crate::backend::cuda::memory::heap::{Carve, Piece};
 use crate::backend::cuda::memory::status::SplatCounts;
-use crate::backend::cuda::model::tables::{Model, SH, SH_FIRST, SH_SECOND};
-use crate::backend::cuda::primitive::CudaPrimitive;
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::model::tables::{SH, SH_FIRST, SH_SECOND};
+use crate::backend::cuda::prelude::*;
 use crate::backend::settings::viewpoint;
-use crate::backend::{DeviceError, DrawSettings, Footprint, Window, unsupported};
+use crate::backend::{DrawSettings, Footprint, Window, unsupported};
 use crate::dataset::View;
 use crate::layout::{
     self, Projected, Records, Records as RecordKind, SplatSlots, VERTEX_GRADIENTS, ViewSizes,
     splat_capacity,
 };
-use crate::math::Real;
 use crate::math::splat::{PlaceGradients, TILE};
-use crate::memory::Bytes;
 
 /// Surface features of splats.
 pub(crate) type Features = layout::FeatureSlots<Heap>;
@@ -63,7 +56,7 @@ impl SplatRecords {
     }
 
     /// Returns the memory of the records, or an error if it was freed.
-    pub(crate) fn block(&self) -> Result<&Block<f32>, DeviceError> {
+    pub(crate) fn block(&self) -> Result<&Block<f32>> {
         self.0.as_ref().ok_or(DeviceError::NoView)
     }
 
@@ -145,7 +138,7 @@ impl Splats {
         self.records.0 = None;
     }
 
-    pub(crate) fn clear_gradients(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+    pub(crate) fn clear_gradients(&mut self, stream: &Stream) -> Result {
         self.gradients.zero(stream)?;
         let features = self.features.as_mut().and_then(|features| features.gradients.as_mut());
         let rays = self.rays.as_mut().and_then(|rays| rays.gradients.as_mut());
@@ -165,7 +158,7 @@ pub(crate) struct Order<'a> {
 
 impl<'a> Order<'a> {
     /// Returns the inputs at fixed places for the capacity.
-    pub(crate) fn of(gradients: &'a mut Block<f32>, kind: RecordKind) -> Result<Self, DeviceError> {
+    pub(crate) fn of(gradients: &'a mut Block<f32>, kind: RecordKind) -> Result<Self> {
         let capacity = gradients.len() / kind.width() as usize;
         let mut room: Carve<'a> = gradients.carve();
         Ok(Self {
@@ -186,7 +179,7 @@ pub(crate) struct DrawnView<'a> {
 }
 
 /// Returns the camera of the kernels.
-pub(crate) fn camera(view: &View, settings: &DrawSettings) -> Result<ViewCamera, DeviceError> {
+pub(crate) fn camera(view: &View, settings: &DrawSettings) -> Result<ViewCamera> {
     let size = [view.camera.width, view.camera.height];
     // Kernels index the values of an image with 32 bits.
     let values = size.map(u64::from).iter().product::<u64>() * 3;
@@ -227,7 +220,7 @@ pub(crate) fn forward<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     drawn: DrawnView<'_>,
-) -> Result<Splats, DeviceError> {
+) -> Result<Splats> {
     let gaussians = model.len() as u64;
     let kind = drawn.settings.footprint.records();
     let sizes = |most_visible: usize| ViewSizes {
@@ -242,7 +235,7 @@ pub(crate) fn forward<P: CudaPrimitive>(
     loop {
         session.status.clear_counts(&session.stream)?;
         let slots = ProjectionRoom::of(&mut projected);
-        launch(session, model, drawn, slots, &Counted::Here)?;
+        launch(session, model, drawn, slots, None)?;
         let counts = session.status.read_counts(&session.stream)?;
         let visible = counts.visible;
         if visible as u64 <= room.capacity {
@@ -253,14 +246,6 @@ pub(crate) fn forward<P: CudaPrimitive>(
         room = sizes(visible);
         projected = projected.renew(&session.heap, &room)?;
     }
-}
-
-/// Destination of the counts of a projection.
-pub(crate) enum Counted<'a> {
-    /// The session's counts.
-    Here,
-    /// The counts of the views of all ranks.
-    OfRanks(Out<'a, Counts>),
 }
 
 /// Outputs of a projection.
@@ -287,7 +272,7 @@ fn read_args<'a, P: CudaPrimitive>(
     model: &'a Model<P>,
     camera: &ViewCamera,
     drawing: &DrawSettings,
-) -> Result<ProjectArgs<'a>, DeviceError> {
+) -> Result<ProjectArgs<'a>> {
     Ok(ProjectArgs {
         geometry: model.geometry(),
         filter_3d: model.filter(),
@@ -297,33 +282,23 @@ fn read_args<'a, P: CudaPrimitive>(
         sh_steps: model.sh_steps.read(),
         sh_drifts: model.sh_drifts.read(),
         cache: model.color_cache_of(drawing),
-        splat_from_gaussian: Out::NULL,
-        splats: Out::NULL,
-        tiles: Out::NULL,
-        depth_keys: Out::NULL,
-        splat_indices: Out::NULL,
-        instance_counts: Out::NULL,
-        fault: Out::NULL,
-        counts: Out::NULL,
         camera: *camera,
         lazy: model.momentum.now(),
         gaussians: count_u32(model.len())?,
-        capacity: 0,
         sh_degree: drawing.sh_degree,
         sh_width: model.sh_width(),
-        opacity_floor: 0.0,
-        reserved: 0,
+        ..ProjectArgs::default()
     })
 }
 
-/// Projects the model and adds to the counts.
+/// Projects the model and adds to the session's counts, or to those of the views of all ranks.
 pub(crate) fn launch<P: CudaPrimitive>(
     session: &mut Session,
     model: &Model<P>,
     DrawnView { camera, settings }: DrawnView<'_>,
     room: ProjectionRoom<'_>,
-    counted: &Counted<'_>,
-) -> Result<(), DeviceError> {
+    of_ranks: Option<Out<'_, Counts>>,
+) -> Result {
     let gaussians = model.len();
     let &DrawSettings { footprint, trains, .. } = settings;
     model.lines.wait(session)?;
@@ -332,32 +307,21 @@ pub(crate) fn launch<P: CudaPrimitive>(
     let kind = footprint.records();
     let capacity = records.len() / kind.width() as usize;
     let mut order = gradients.map(|gradients| Order::of(gradients, kind)).transpose()?;
-    let (tiles, depth_keys, splat_indices, instance_counts) = match &mut order {
-        Some(Order { tiles, depth_keys, splat_indices, instance_counts, .. }) => (
-            tiles.write(),
-            depth_keys[0].write(),
-            splat_indices[0].write(),
-            instance_counts.write(),
-        ),
-        None => (Out::NULL, Out::NULL, Out::NULL, Out::NULL),
-    };
     let (own, fault) = session.status.counts_and_fault(P::SCHEMA);
-    let counts = match *counted {
-        Counted::Here => own,
-        Counted::OfRanks(counts) => counts,
-    };
-    let args = ProjectArgs {
+    let mut args = ProjectArgs {
         splat_from_gaussian: splat_from_gaussian.write(),
         splats: records.write(),
-        tiles,
-        depth_keys,
-        splat_indices,
-        instance_counts,
         fault,
-        counts,
+        counts: of_ranks.unwrap_or(own),
         capacity: count_u32(capacity)?,
         ..read_args(model, camera, settings)?
     };
+    if let Some(Order { tiles, depth_keys, splat_indices, instance_counts, .. }) = &mut order {
+        args.tiles = tiles.write();
+        args.depth_keys = depth_keys[0].write();
+        args.splat_indices = splat_indices[0].write();
+        args.instance_counts = instance_counts.write();
+    }
     let kernels = model.stored_kernels();
     let [plain, extended] = &kernels.project;
     let is_extended = is_extended(model, camera);
@@ -385,7 +349,7 @@ pub(crate) fn expect<P: CudaPrimitive>(
     model: &mut Model<P>,
     view: &View,
     drawing: &DrawSettings,
-) -> Result<(), DeviceError> {
+) -> Result {
     if drawing.footprint.records() != Records::Ellipses
         || model.stored_kernels().expect.is_none()
         || !model.lines.is_projected_for(model.momentum.steps() + 1)
@@ -418,7 +382,7 @@ pub(crate) fn project_triangles<P: CudaPrimitive>(
     model: &Model<P>,
     drawn: DrawnView<'_>,
     window: &Window,
-) -> Result<Splats, DeviceError> {
+) -> Result<Splats> {
     let (gaussians, kind) = (model.len() as u64, Records::Triangles);
     let (_, faces) = faces_of(model);
     let sizes = |most_visible: usize| ViewSizes {
@@ -461,7 +425,7 @@ fn place_vertices<P: CudaPrimitive>(
     DrawnView { camera, settings }: DrawnView<'_>,
     window: &Window,
     projected: &mut Projected<Heap>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let (faces, faces_len) = faces_of(model);
     let kernels = model.stored_kernels().vertices::<P>()?;
     model.lines.wait(session)?;
@@ -484,17 +448,10 @@ fn place_vertices<P: CudaPrimitive>(
         faces,
         vertices: In::at(args.splats.address()),
         splat_from_gaussian: args.splat_from_gaussian,
-        splats: Out::NULL,
-        tiles: Out::NULL,
-        depth_keys: Out::NULL,
-        splat_indices: Out::NULL,
-        instance_counts: Out::NULL,
-        counts: Out::NULL,
         camera: *camera,
         faces_len: count_u32(faces_len)?,
-        capacity: 0,
         inradius_min_px: f32::of(window.inradius_min_px),
-        reserved: 0,
+        ..FacesArgs::default()
     };
     session.kernels.mark_corners.over(&session.stream, faces_len, &marking)?;
     kernels.project.over(&session.stream, rows, &args)?;
@@ -508,7 +465,7 @@ fn project_faces<P: CudaPrimitive>(
     DrawnView { camera, .. }: DrawnView<'_>,
     window: &Window,
     projected: &mut Projected<Heap>,
-) -> Result<SplatCounts, DeviceError> {
+) -> Result<SplatCounts> {
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
     session.status.clear_counts(&session.stream)?;
     let Projected { splat_from_gaussian, vertices, splats } = projected;
@@ -544,7 +501,7 @@ pub(crate) fn backward<P: CudaPrimitive>(
     model: &mut Model<P>,
     splats: &mut Splats,
     settings: &DrawSettings,
-) -> Result<(), DeviceError> {
+) -> Result {
     let Some(window) = window(settings.footprint) else { return Ok(()) };
     let mut vertices = splats.vertices.take().ok_or(DeviceError::NoView)?;
     let mut d_vertices = vertices.gradients.take().ok_or(DeviceError::NoView)?;

@@ -5,14 +5,8 @@ use super::bin::Bins;
 use super::blend::Pixels;
 use super::project::{Rays, Splats};
 use super::surface::zeros;
-use crate::abi::{MedianArgs, MedianBwdArgs, RaysArgs, RaysBwdArgs, TransmittanceArgs, ViewCamera};
-use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::device::timers::Stage;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::primitive::CudaPrimitive;
-use crate::backend::cuda::session::Session;
+use crate::abi::{MedianArgs, MedianBwdArgs, RaysArgs, RaysBwdArgs, TransmittanceArgs};
+use crate::backend::cuda::prelude::*;
 use crate::layout::{PLACES, TRANSMITTANCES, ViewRequest};
 
 /// Computes the ray records of a view's splats, and allocates their gradients if a backward pass follows.
@@ -22,7 +16,7 @@ pub(crate) fn add<P: CudaPrimitive>(
     camera: &ViewCamera,
     request: &ViewRequest,
     splats: &mut Splats,
-) -> Result<(), DeviceError> {
+) -> Result {
     let gaussians = model.len();
     let mut rays = Rays::reserve(&session.heap, &splats.sizes(gaussians, camera), request)?;
     let begun = session.timers.begin(Stage::Project, &session.stream)?;
@@ -48,7 +42,7 @@ pub(crate) fn backward<P: CudaPrimitive>(
     camera: &ViewCamera,
     splats: &mut Splats,
     geometry: &mut Option<Block<f32>>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let Some(Rays { gradients: Some(d_rays), .. }) = &splats.rays else { return Ok(()) };
     let gaussians = model.len();
     if splats.visible > 0 {
@@ -82,7 +76,7 @@ pub(crate) fn median_depths(
     bins: &Bins,
     camera: &ViewCamera,
     depths: Option<&mut Block<f32>>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let (Some(depths), Some(rays)) = (depths, &splats.rays) else { return Ok(()) };
     let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
     let args = MedianArgs {
@@ -110,7 +104,7 @@ pub(crate) fn add_median_gradients(
     bins: &Bins,
     camera: &ViewCamera,
     pixels: &Pixels<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let (Some(depths), Some(d_depths)) = (&pixels.canvas.median_depths, pixels.d_median_depths)
     else {
         return Ok(());
@@ -144,7 +138,7 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    pub(crate) fn new(session: &Session, places: &[[f32; 3]]) -> Result<Self, DeviceError> {
+    pub(crate) fn new(session: &Session, places: &[[f32; 3]]) -> Result<Self> {
         let count = places.len();
         // A buffer has one element at least.
         let room = count.max(1) as u64;
@@ -161,7 +155,7 @@ impl Query {
         splats: &Splats,
         bins: &Bins,
         camera: &ViewCamera,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let Some(rays) = &splats.rays else { return Ok(()) };
         let begun = session.timers.begin(Stage::BlendForward, &session.stream)?;
         let args = TransmittanceArgs {
@@ -180,7 +174,7 @@ impl Query {
         session.timers.end(&begun, &session.stream)
     }
 
-    pub(crate) fn read(&self, session: &Session) -> Result<Vec<f32>, DeviceError> {
+    pub(crate) fn read(&self, session: &Session) -> Result<Vec<f32>> {
         self.transmittances.download_vec(&session.stream, 0..self.count)
     }
 }

@@ -3,20 +3,14 @@
 //! All memory is taken before anything changes. Gaussians are drawn by integers made from double precision, so that
 //! both backends draw the same ones.
 
-use crate::abi::{CopyArgs, DrawArgs, Out, SplitOpacityArgs, WeighArgs};
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
+use crate::abi::{CopyArgs, DrawArgs, SplitOpacityArgs, WeighArgs};
 use crate::backend::cuda::memory::sort;
-use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, Edited, Into};
+use crate::backend::cuda::prelude::*;
+use crate::backend::{Edited, Into};
 use crate::layout::{Draw, DrawSizes};
 
 /// Downloads the last of some values, at least one.
-fn last<T: Default + Copy, B: Buffer<Item = T>>(
-    session: &Session,
-    values: &B,
-) -> Result<T, DeviceError> {
+fn last<T: Default + Copy, B: Buffer<Item = T>>(session: &Session, values: &B) -> Result<T> {
     let mut host = [T::default()];
     values.download(&session.stream, values.len() - 1, &mut host)?;
     Ok(host[0])
@@ -53,11 +47,7 @@ pub(crate) struct MultinomialSampler {
 
 impl MultinomialSampler {
     /// Draws the sources of copies by opacity. Returns `None` if there are no copies.
-    pub(crate) fn select(
-        session: &Session,
-        model: &Model,
-        rule: DrawRule,
-    ) -> Result<Option<Self>, DeviceError> {
+    pub(crate) fn select(session: &Session, model: &Model, rule: DrawRule) -> Result<Option<Self>> {
         let copies = match rule.into {
             Into::Dead => model.len(),
             Into::NewRows(new_gaussians) => new_gaussians,
@@ -83,11 +73,7 @@ impl MultinomialSampler {
     }
 
     /// Writes the copies and shares the opacities.
-    pub(crate) fn edit(
-        &mut self,
-        session: &Session,
-        model: &mut Model,
-    ) -> Result<Edited, DeviceError> {
+    pub(crate) fn edit(&mut self, session: &Session, model: &mut Model) -> Result<Edited> {
         if !self.rule.is_over_the_dead() {
             model.grow(session, self.made)?;
         }
@@ -101,7 +87,7 @@ impl MultinomialSampler {
     }
 
     /// Sums up the weights, and flags the dead if they are replaced.
-    fn weigh(&mut self, session: &Session, model: &Model) -> Result<(), DeviceError> {
+    fn weigh(&mut self, session: &Session, model: &Model) -> Result {
         let Session { heap, stream, kernels, .. } = session;
         let args = WeighArgs {
             geometry: model.geometry(),
@@ -119,7 +105,7 @@ impl MultinomialSampler {
     }
 
     /// Draws the source of each copy, and counts the copies of each row.
-    fn draw(&mut self, session: &Session, model: &Model) -> Result<(), DeviceError> {
+    fn draw(&mut self, session: &Session, model: &Model) -> Result {
         let copies = self.sources.len();
         let args = DrawArgs {
             geometry: model.geometry(),
@@ -137,7 +123,7 @@ impl MultinomialSampler {
     }
 
     /// Shares the opacities of the drawn rows. If copies replace the dead, the sources' moments are cleared.
-    fn split_opacity(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
+    fn split_opacity(&mut self, session: &Session, model: &mut Model) -> Result {
         let widths = model.kernel_widths();
         let args = SplitOpacityArgs {
             tables: model.tables(),
@@ -151,7 +137,7 @@ impl MultinomialSampler {
     }
 
     /// Writes the copies over the dead, or into the new rows.
-    fn copy(&mut self, session: &Session, model: &mut Model) -> Result<(), DeviceError> {
+    fn copy(&mut self, session: &Session, model: &mut Model) -> Result {
         let widths = model.kernel_widths();
         let copies = self.sources.len();
         let args = CopyArgs {

@@ -2,13 +2,11 @@
 //!
 //! All scratch is taken before anything moves, and nothing waits for the device.
 
-use crate::abi::{ColumnsArgs, MortonArgs, Out};
-use crate::backend::DeviceError;
-use crate::backend::cuda::device::driver::count_u32;
-use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
+use crate::abi::{ColumnsArgs, MortonArgs};
+use crate::backend::cuda::memory::heap::host_len;
 use crate::backend::cuda::memory::sort::{self, SortPairs};
-use crate::backend::cuda::model::tables::{Model, centres};
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::model::tables::centres;
+use crate::backend::cuda::prelude::*;
 use crate::layout::{FETCHED_COLUMN, MOVED_COLUMNS, MemoryPlace, MoveSizes, Moves, Source as _};
 use crate::math::morton::{Cube, KEY_BITS};
 use crate::model::Primitive;
@@ -18,7 +16,7 @@ pub(crate) fn reorder<P: Primitive>(
     session: &Session,
     model: &mut Model<P>,
     cube: &Cube,
-) -> Result<(), DeviceError> {
+) -> Result {
     let rows = model.len();
     // Without positions there is no order.
     if rows == 0 || P::SCHEMA.places().is_none() {
@@ -50,7 +48,7 @@ fn sorted_rows<P: Primitive>(
     model: &Model<P>,
     cube: &Cube,
     sizes: &MoveSizes,
-) -> Result<Block<u32>, DeviceError> {
+) -> Result<Block<u32>> {
     let Session { heap, stream, kernels, .. } = session;
     let n = model.len();
     let Moves { mut rows, mut keys } = Moves::reserve(heap, sizes)?;
@@ -85,7 +83,7 @@ struct Mover<'a> {
 
 impl Mover<'_> {
     /// Moves the rows of a table, a few columns at a time. Lanes behind the last row stay.
-    fn turn(&mut self, table: Out<'_, u8>, width: usize) -> Result<(), DeviceError> {
+    fn turn(&mut self, table: Out<'_, u8>, width: usize) -> Result {
         let Session { stream, kernels, .. } = self.session;
         for first in (0..width).step_by(self.at_once) {
             let args = ColumnsArgs {
@@ -104,7 +102,7 @@ impl Mover<'_> {
     }
 
     /// Moves the rows of a table in the host's memory. Each column crosses the bus in its own order.
-    fn turn_on_host(&mut self, table: Out<'_, u8>, width: usize) -> Result<(), DeviceError> {
+    fn turn_on_host(&mut self, table: Out<'_, u8>, width: usize) -> Result {
         let Session { stream, kernels, .. } = self.session;
         let Some(fetched) = &mut self.fetched else { return self.turn(table, width) };
         let (n, width) = (count_u32(self.rows)?, count_u32(width)?);

@@ -1,16 +1,13 @@
 //! Stage `smooth`: the twin of `backend/cpu/stage/smooth.rs`.
 
-use crate::abi::{Out, ResetSmoothedArgs, SmoothArgs, SmoothView};
-use crate::backend::cuda::device::driver::count_u32;
+use crate::abi::{ResetSmoothedArgs, SmoothArgs, SmoothView};
+use crate::backend::RenderSettings;
 use crate::backend::cuda::device::launch::Kernel;
-use crate::backend::cuda::memory::heap::{Block, Buffer};
-use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, Model, pointers};
-use crate::backend::cuda::session::Session;
+use crate::backend::cuda::model::tables::{GEOMETRY, GEOMETRY_FIRST, pointers};
+use crate::backend::cuda::prelude::*;
 use crate::backend::settings::viewpoint;
-use crate::backend::{DeviceError, RenderSettings};
 use crate::dataset::View;
 use crate::layout::Smoothing;
-use crate::math::Real;
 use crate::math::filter::smoothing_per_depth;
 
 /// Computes every Gaussian's filter from the nearest view that samples it. On a refusal the model is unchanged.
@@ -19,7 +16,7 @@ pub(crate) fn smooth(
     model: &mut Model,
     views: &[&View],
     sampled_from: f64,
-) -> Result<(), DeviceError> {
+) -> Result {
     smooth_among(session, model, views, sampled_from, |_| Ok(()))
 }
 
@@ -29,8 +26,8 @@ pub(crate) fn smooth_among(
     model: &mut Model,
     views: &[&View],
     sampled_from: f64,
-    agree: impl FnOnce(&mut Block<u32>) -> Result<(), DeviceError>,
-) -> Result<(), DeviceError> {
+    agree: impl FnOnce(&mut Block<u32>) -> Result,
+) -> Result {
     let rows = model.len();
     let Smoothing { views: mut on_device, mut farthest } =
         Smoothing::reserve(&session.heap, views.len() as u64)?;
@@ -75,11 +72,7 @@ fn smooth_view(view: &View) -> SmoothView {
 }
 
 /// Lowers every filtered opacity to at most `ceiling` and clears the opacities' moments.
-pub(crate) fn reset_opacity(
-    session: &Session,
-    model: &mut Model,
-    ceiling: f64,
-) -> Result<(), DeviceError> {
+pub(crate) fn reset_opacity(session: &Session, model: &mut Model, ceiling: f64) -> Result {
     let rows = model.len();
     let first_width = model.kernel_widths()[GEOMETRY_FIRST];
     let [geometry, geometry_first, geometry_second, ..] = pointers(&mut model.tables);

@@ -7,22 +7,15 @@ use super::project::Splats;
 use crate::abi::terms::{
     At, Inputs, SampleRule, Terms, VALUE_DENSITY, VALUE_ENTROPY, VALUE_NORMAL, VALUE_SDF,
 };
-use crate::abi::{
-    EntropyArgs, In, NearArgs, Out, RegulariseArgs, SURFACE_BLOCK, SeenArgs, ShowArgs, ViewCamera,
-};
-use crate::backend::cuda::device::driver::count_u32;
+use crate::abi::{EntropyArgs, NearArgs, RegulariseArgs, SURFACE_BLOCK, SeenArgs, ShowArgs};
 use crate::backend::cuda::device::launch::Kernel;
 use crate::backend::cuda::device::stream::Stream;
-use crate::backend::cuda::memory::heap::{Block, Buffer, host_len};
+use crate::backend::cuda::memory::heap::host_len;
 use crate::backend::cuda::memory::sort::exclusive_sum;
-use crate::backend::cuda::model::tables::Model;
-use crate::backend::cuda::primitive::CudaPrimitive;
-use crate::backend::cuda::session::Session;
-use crate::backend::{DeviceError, NeighbourLists, check_inputs};
+use crate::backend::cuda::prelude::*;
+use crate::backend::{NeighbourLists, check_inputs};
 use crate::layout::{NearRows, SURFACE_GRADIENTS, Samples, SurfaceRows, ViewSizes};
-use crate::math::Real;
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::Bytes;
 
 /// Maximum number of blocks that take samples: enough for any GPU, few enough for cheap final sums.
 const MAX_BLOCKS: usize = 4096;
@@ -47,7 +40,7 @@ pub(crate) fn regularise<P: CudaPrimitive>(
     near: Option<&NearestLists<P>>,
     geometry: &mut Option<Block<f32>>,
     terms: &Terms,
-) -> Result<PendingLosses, DeviceError> {
+) -> Result<PendingLosses> {
     check_inputs(
         terms,
         Inputs { inverse_depths: true, maps: true, median: true, other_view: true, ..Inputs::NONE },
@@ -108,29 +101,23 @@ pub(crate) fn regularise<P: CudaPrimitive>(
 }
 
 /// Allocates zero gradients of all Gaussians' geometry.
-pub(super) fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>, DeviceError> {
+pub(super) fn zeros(session: &Session, sizes: &ViewSizes) -> Result<Block<f32>> {
     let mut block = session.heap.take(&SURFACE_GRADIENTS, sizes)?;
     block.zero(&session.stream)?;
     Ok(block)
 }
 
 /// Returns the visible rows, ascending: samples are drawn by position, and the order of splats varies.
-fn seen_rows(
-    session: &Session,
-    splats: &Splats,
-    sizes: &ViewSizes,
-) -> Result<Block<u32>, DeviceError> {
+fn seen_rows(session: &Session, splats: &Splats, sizes: &ViewSizes) -> Result<Block<u32>> {
     let gaussians = host_len(sizes.gaussians);
     let SurfaceRows { mut rows, counts: [mut counts, mut firsts] } =
         SurfaceRows::reserve(&session.heap, sizes)?;
     let lane_blocks = counts.len();
     let args = SeenArgs {
         splat_from_gaussian: splats.splat_from_gaussian.read(),
-        counts: Out::NULL,
-        firsts: In::NULL,
-        rows: Out::NULL,
         n: count_u32(gaussians)?,
         seen: count_u32(splats.visible)?,
+        ..SeenArgs::default()
     };
     let count = SeenArgs { counts: counts.write(), ..args };
     session.kernels.count_seen.over(&session.stream, gaussians, &count)?;
@@ -165,7 +152,7 @@ pub(crate) fn compare_depths<P: CudaPrimitive>(
     near: &NearestLists<P>,
     terms: &Terms,
     d_surface: &mut Block<f32>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let ShownDepths { splats, camera, map } = shown;
     if splats.visible == 0 {
         return Ok(());
@@ -184,7 +171,7 @@ fn samples<'a, P: CudaPrimitive>(
     near: &'a NearestLists<P>,
     camera: &ViewCamera,
     terms: &Terms,
-) -> Result<RegulariseArgs<'a>, DeviceError> {
+) -> Result<RegulariseArgs<'a>> {
     let SampleRule { count, seed, iteration } = terms.samples;
     let key = |purpose| RandomStream::new(seed, u64::from(iteration), purpose).key();
     let share = |value| f32::of(terms.weight(value) / f64::from(count));
@@ -198,11 +185,8 @@ fn samples<'a, P: CudaPrimitive>(
         geometry: model.geometry(),
         rows: rows.read(),
         near: near.rows(),
-        d_geometry: Out::NULL,
-        sums: Out::NULL,
         depths,
         farthest,
-        d_surface: Out::NULL,
         total,
         key: key(RandomUse::SurfaceSample),
         normal_key: key(RandomUse::SurfaceNormal),
@@ -214,7 +198,7 @@ fn samples<'a, P: CudaPrimitive>(
         d_normal: share(VALUE_NORMAL),
         d_sdf: share(VALUE_SDF),
         sdf_unit: f32::of(terms.sdf_unit().unwrap_or(1.0)),
-        reserved: 0,
+        ..RegulariseArgs::default()
     })
 }
 
@@ -223,7 +207,7 @@ fn take_samples(
     stream: &Stream,
     [half, whole]: [&Kernel<RegulariseArgs<'static>>; 2],
     args: &RegulariseArgs<'_>,
-) -> Result<(), DeviceError> {
+) -> Result {
     let (kernel, lanes) =
         if args.list_len <= HALF_WARP { (half, HALF_WARP) } else { (whole, 2 * HALF_WARP) };
     let blocks = args.samples.div_ceil(SURFACE_BLOCK / lanes) as usize;
@@ -253,7 +237,7 @@ impl DepthMap {
         splats: &Splats,
         sizes: &ViewSizes,
         surface: &Block<f32>,
-    ) -> Result<Self, DeviceError> {
+    ) -> Result<Self> {
         let (heap, stream) = (&session.heap, &session.stream);
         let pixels = surface.len() / 4;
         let Samples { mut depths, mut farthest } = Samples::reserve(heap, sizes)?;
@@ -278,7 +262,7 @@ impl DepthMap {
         model: &Model<P>,
         splats: &Splats,
         camera: &ViewCamera,
-    ) -> Result<Sampled, DeviceError> {
+    ) -> Result<Sampled> {
         let (heap, stream, gaussians) = (&session.heap, &session.stream, model.len());
         let NearRows { mut rows, mut total, mut masks, counts: [mut counts, mut firsts] } =
             NearRows::reserve(heap, &splats.sizes(gaussians, camera))?;
@@ -289,13 +273,10 @@ impl DepthMap {
             splat_from_gaussian: splats.splat_from_gaussian.read(),
             depths: self.depths.read(),
             masks: masks.write(),
-            counts: Out::NULL,
-            firsts: In::NULL,
-            rows: Out::NULL,
-            total: Out::NULL,
             camera: *camera,
             n: count_u32(gaussians)?,
             seen: count_u32(splats.visible)?,
+            ..NearArgs::default()
         };
         let count = NearArgs { counts: counts.write(), ..args };
         session.kernels.count_near.over(stream, gaussians, &count)?;

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::rc::Rc;
 
 use super::memory::{Fault, MemoryDriver};
-use crate::backend::DeviceError;
+use crate::backend::Result;
 use crate::layout::MemoryPlace;
 use crate::memory::{Bytes, HostState};
 
@@ -156,7 +156,7 @@ impl MemoryDriver for FakeDevice {
         Bytes(self.state.borrow().capacity)
     }
 
-    fn free(&self) -> Result<Bytes, DeviceError> {
+    fn free(&self) -> Result<Bytes> {
         let (capacity, foreign) = (self.state.borrow().capacity, self.state.borrow().foreign);
         Ok(Bytes(capacity.saturating_sub(foreign + self.held())))
     }
@@ -165,7 +165,7 @@ impl MemoryDriver for FakeDevice {
         self.state.borrow().host
     }
 
-    fn wait(&self) -> Result<(), DeviceError> {
+    fn wait(&self) -> Result {
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl MemoryDriver for FakeDevice {
         Ok(address)
     }
 
-    fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn unreserve(&self, address: u64, bytes: u64) -> Result {
         let mut state = self.state.borrow_mut();
         assert_eq!(state.reservations.remove(&address), Some(bytes));
         assert!(state.mapped.range(address..address + bytes).next().is_none(), "still mapped");
@@ -193,7 +193,7 @@ impl MemoryDriver for FakeDevice {
         Ok(handle)
     }
 
-    fn release(&self, handle: u64) -> Result<(), DeviceError> {
+    fn release(&self, handle: u64) -> Result {
         let mut state = self.state.borrow_mut();
         assert!(state.blocks.remove(&handle).is_some(), "released twice");
         assert!(
@@ -215,7 +215,7 @@ impl MemoryDriver for FakeDevice {
         Ok(())
     }
 
-    fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn unmap(&self, address: u64, bytes: u64) -> Result {
         let mut state = self.state.borrow_mut();
         let (size, _) = state.mapped.remove(&address).expect("not the beginning of a block");
         assert_eq!(size, bytes, "a part of a block");
@@ -233,7 +233,7 @@ impl MemoryDriver for FakeDevice {
         Ok(())
     }
 
-    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result {
         let mut state = self.state.borrow_mut();
         let mapped = state.mapped.range(address..address + bytes);
         let places = mapped.map(|(_, (_, handle))| state.blocks[handle].place);
@@ -251,7 +251,7 @@ impl MemoryDriver for FakeDevice {
         Ok(address)
     }
 
-    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result<(), DeviceError> {
+    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result {
         let mut state = self.state.borrow_mut();
         let block = state.allocations.remove(&address).expect("freed twice");
         assert_eq!(block.place, place, "freed as what it is not");
@@ -259,7 +259,7 @@ impl MemoryDriver for FakeDevice {
         Ok(())
     }
 
-    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result {
         assert!(self.is_usable(from, bytes) && self.is_usable(to, bytes));
         let mut state = self.state.borrow_mut();
         let copied: Vec<(u64, u64)> =

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use cudarc::driver::{DriverError, result, sys};
 
-use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::{CudaDevice, failed};
+use crate::backend::{DeviceError, Result};
 use crate::layout::{
     Library, MemoryPlace, Placement, SCRATCH, ScratchLog, Spot, block_beside, spare,
 };
@@ -43,27 +43,27 @@ pub(super) trait MemoryDriver {
     /// True if memory of this place can be mapped into reserved address space.
     fn is_virtual(&self, place: MemoryPlace) -> bool;
     fn capacity(&self) -> Bytes;
-    fn free(&self) -> Result<Bytes, DeviceError>;
+    fn free(&self) -> Result<Bytes>;
     /// Returns the state of the host's memory; `None` if the system does not report it.
     fn host(&self) -> Option<HostState>;
     /// Waits until no queued work uses memory.
-    fn wait(&self) -> Result<(), DeviceError>;
+    fn wait(&self) -> Result;
 
     fn reserve(&self, bytes: u64) -> Result<u64, Fault>;
     /// Frees address space without mappings.
-    fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
+    fn unreserve(&self, address: u64, bytes: u64) -> Result;
     fn create(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
     /// Releases a block. Its memory is freed once the block is unmapped.
-    fn release(&self, handle: u64) -> Result<(), DeviceError>;
+    fn release(&self, handle: u64) -> Result;
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), Fault>;
-    fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError>;
+    fn unmap(&self, address: u64, bytes: u64) -> Result;
     /// Makes mapped memory of this place accessible to kernels, and host memory to the processor.
-    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result<(), DeviceError>;
+    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result;
 
     fn allocate(&self, place: MemoryPlace, bytes: u64) -> Result<u64, Fault>;
-    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result<(), DeviceError>;
+    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result;
     /// Copies between addresses of kernels, and waits.
-    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError>;
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result;
 
     /// Allocates page-locked memory of the host, at least one byte, for the contexts of all threads.
     fn allocate_pinned(&self, bytes: usize) -> Result<*mut c_void, Fault>;
@@ -87,7 +87,7 @@ struct HostNode {
 }
 
 impl GpuMemory {
-    pub(super) fn new(device: &Rc<CudaDevice>, is_virtual: bool) -> Result<Self, DeviceError> {
+    pub(super) fn new(device: &Rc<CudaDevice>, is_virtual: bool) -> Result<Self> {
         let mut memory =
             Self { device: Rc::clone(device), granule: GRANULE, is_virtual, host: OnceCell::new() };
         if is_virtual {
@@ -157,7 +157,7 @@ fn properties(location: sys::CUmemLocation) -> sys::CUmemAllocationProp {
     }
 }
 
-fn granularity(location: sys::CUmemLocation) -> Result<u64, DeviceError> {
+fn granularity(location: sys::CUmemLocation) -> Result<u64> {
     let properties = properties(location);
     let minimum = sys::CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
     let mut granule = 0;
@@ -179,7 +179,7 @@ fn create_block(location: sys::CUmemLocation, bytes: u64) -> Result<u64, Fault> 
 }
 
 /// Lets these locations access a mapped range. The processor needs it for small copies.
-fn allow(to: &[sys::CUmemLocation], address: u64, bytes: u64) -> Result<(), DeviceError> {
+fn allow(to: &[sys::CUmemLocation], address: u64, bytes: u64) -> Result {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let access: Vec<_> =
         to.iter().map(|&location| sys::CUmemAccessDesc { location, flags }).collect();
@@ -243,7 +243,7 @@ impl MemoryDriver for GpuMemory {
         self.device.memory()
     }
 
-    fn free(&self) -> Result<Bytes, DeviceError> {
+    fn free(&self) -> Result<Bytes> {
         self.device.free()
     }
 
@@ -251,7 +251,7 @@ impl MemoryDriver for GpuMemory {
         host_state()
     }
 
-    fn wait(&self) -> Result<(), DeviceError> {
+    fn wait(&self) -> Result {
         self.device.synchronize()
     }
 
@@ -264,7 +264,7 @@ impl MemoryDriver for GpuMemory {
         Ok(address)
     }
 
-    fn unreserve(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn unreserve(&self, address: u64, bytes: u64) -> Result {
         // SAFETY: who reserved it gives it back once, with nothing mapped.
         unsafe { sys::cuMemAddressFree(address, size(bytes)) }
             .result()
@@ -276,7 +276,7 @@ impl MemoryDriver for GpuMemory {
         create_block(node.map_or(self.location(), |node| on_node(node.number)), bytes)
     }
 
-    fn release(&self, handle: u64) -> Result<(), DeviceError> {
+    fn release(&self, handle: u64) -> Result {
         // SAFETY: who created the block releases it once.
         unsafe { sys::cuMemRelease(handle) }.result().map_err(failed("cuMemRelease"))
     }
@@ -288,12 +288,12 @@ impl MemoryDriver for GpuMemory {
             .map_err(fault("cuMemMap"))
     }
 
-    fn unmap(&self, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn unmap(&self, address: u64, bytes: u64) -> Result {
         // SAFETY: the caller waited for the device where it used the range, and no borrow of it is left.
         unsafe { sys::cuMemUnmap(address, size(bytes)) }.result().map_err(failed("cuMemUnmap"))
     }
 
-    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn allow(&self, place: MemoryPlace, address: u64, bytes: u64) -> Result {
         match self.node_of(place) {
             None => allow(&[self.location()], address, bytes),
             Some(node) => allow(&[self.location(), on_node(node.number)], address, bytes),
@@ -310,7 +310,7 @@ impl MemoryDriver for GpuMemory {
         }
     }
 
-    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result<(), DeviceError> {
+    fn deallocate(&self, place: MemoryPlace, address: u64) -> Result {
         match place {
             MemoryPlace::Device => {
                 // SAFETY: the span frees its allocation once, after waiting for the device.
@@ -325,7 +325,7 @@ impl MemoryDriver for GpuMemory {
         }
     }
 
-    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DeviceError> {
+    fn copy(&self, to: u64, from: u64, bytes: u64) -> Result {
         // The copy runs on the default stream, which the others do not wait for.
         self.wait()?;
         // SAFETY: both allocations hold as many bytes.
@@ -383,7 +383,7 @@ impl MemoryDriver for DryMemory {
         Bytes(CAPACITY)
     }
 
-    fn free(&self) -> Result<Bytes, DeviceError> {
+    fn free(&self) -> Result<Bytes> {
         Ok(Bytes(CAPACITY))
     }
 
@@ -391,7 +391,7 @@ impl MemoryDriver for DryMemory {
         None
     }
 
-    fn wait(&self) -> Result<(), DeviceError> {
+    fn wait(&self) -> Result {
         Ok(())
     }
 
@@ -399,7 +399,7 @@ impl MemoryDriver for DryMemory {
         Ok(self.next(bytes))
     }
 
-    fn unreserve(&self, _address: u64, _bytes: u64) -> Result<(), DeviceError> {
+    fn unreserve(&self, _address: u64, _bytes: u64) -> Result {
         Ok(())
     }
 
@@ -407,7 +407,7 @@ impl MemoryDriver for DryMemory {
         Ok(0)
     }
 
-    fn release(&self, _handle: u64) -> Result<(), DeviceError> {
+    fn release(&self, _handle: u64) -> Result {
         Ok(())
     }
 
@@ -415,11 +415,11 @@ impl MemoryDriver for DryMemory {
         Ok(())
     }
 
-    fn unmap(&self, _address: u64, _bytes: u64) -> Result<(), DeviceError> {
+    fn unmap(&self, _address: u64, _bytes: u64) -> Result {
         Ok(())
     }
 
-    fn allow(&self, _place: MemoryPlace, _address: u64, _bytes: u64) -> Result<(), DeviceError> {
+    fn allow(&self, _place: MemoryPlace, _address: u64, _bytes: u64) -> Result {
         Ok(())
     }
 
@@ -427,11 +427,11 @@ impl MemoryDriver for DryMemory {
         Ok(self.next(bytes))
     }
 
-    fn deallocate(&self, _place: MemoryPlace, _address: u64) -> Result<(), DeviceError> {
+    fn deallocate(&self, _place: MemoryPlace, _address: u64) -> Result {
         Ok(())
     }
 
-    fn copy(&self, _to: u64, _from: u64, _bytes: u64) -> Result<(), DeviceError> {
+    fn copy(&self, _to: u64, _from: u64, _bytes: u64) -> Result {
         Ok(())
     }
 
@@ -487,7 +487,7 @@ impl Arena {
     }
 
     /// Places a block after all live blocks.
-    pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace, DeviceError> {
+    pub(super) fn take(&mut self, bytes: u64) -> Result<BlockPlace> {
         let spot =
             if self.is_virtual() { self.place_in_place(bytes)? } else { self.place_beside(bytes)? };
         let Spot { span, start } = spot;
@@ -502,7 +502,7 @@ impl Arena {
     }
 
     /// Frees the memory after all live blocks.
-    pub(super) fn trim(&mut self) -> Result<(), DeviceError> {
+    pub(super) fn trim(&mut self) -> Result {
         let top = self.placement.top();
         if self.placement.is_empty() && !self.is_virtual() {
             self.spans.clear();
@@ -519,7 +519,7 @@ impl Arena {
     }
 
     /// Frees what was not used since the call before the last; nothing without virtual memory.
-    pub(super) fn trim_to_recent(&mut self) -> Result<(), DeviceError> {
+    pub(super) fn trim_to_recent(&mut self) -> Result {
         let top = self.placement.top().start;
         let keep = self.recent().max(top);
         self.reached = [top, self.reached[0]];
@@ -551,7 +551,7 @@ impl Arena {
         after.saturating_sub(top.start)
     }
 
-    fn place_in_place(&mut self, bytes: u64) -> Result<Spot, DeviceError> {
+    fn place_in_place(&mut self, bytes: u64) -> Result<Spot> {
         let spot = self.placement.top();
         if self.spans.is_empty() {
             self.spans.push(Span::new(&self.state, SCRATCH.label, Kind::Scratch)?);
@@ -568,7 +568,7 @@ impl Arena {
         Ok(spot)
     }
 
-    fn place_beside(&mut self, bytes: u64) -> Result<Spot, DeviceError> {
+    fn place_beside(&mut self, bytes: u64) -> Result<Spot> {
         if let Some(spot) = self.placement.room_in(self.spans.iter().map(Span::mapped), bytes) {
             return Ok(spot);
         }
@@ -600,7 +600,7 @@ pub(super) struct HeapState {
 
 impl HeapState {
     /// Lowers the budget to what other programs leave. `own` bytes of the use are this program's but not in the ledger.
-    pub(super) fn update_foreign_use(&self, own: Bytes) -> Result<(), DeviceError> {
+    pub(super) fn update_foreign_use(&self, own: Bytes) -> Result {
         let used = self.memory.capacity().0.saturating_sub(self.memory.free()?.0);
         let mut ledger = self.ledger.borrow_mut();
         let foreign = used.saturating_sub(ledger.total().0 + own.0);
@@ -616,7 +616,7 @@ impl HeapState {
         label: &'static str,
         wanted: Bytes,
         demand: HostDemand,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         match place {
             MemoryPlace::Device => {
                 self.update_foreign_use(Bytes(0))?;
@@ -680,11 +680,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    pub(super) fn new(
-        state: &Rc<HeapState>,
-        label: &'static str,
-        kind: Kind,
-    ) -> Result<Self, DeviceError> {
+    pub(super) fn new(state: &Rc<HeapState>, label: &'static str, kind: Kind) -> Result<Self> {
         let mut span = Self {
             state: Rc::clone(state),
             label,
@@ -731,7 +727,7 @@ impl Span {
     }
 
     /// Maps memory for at least the first `bytes`. Keeps the contents; new memory is uninitialised.
-    pub(super) fn grow(&mut self, bytes: u64) -> Result<(), DeviceError> {
+    pub(super) fn grow(&mut self, bytes: u64) -> Result {
         if bytes <= self.mapped {
             return Ok(());
         }
@@ -740,7 +736,7 @@ impl Span {
     }
 
     /// Frees the whole blocks after the first `bytes`.
-    pub(super) fn trim(&mut self, bytes: u64) -> Result<(), DeviceError> {
+    pub(super) fn trim(&mut self, bytes: u64) -> Result {
         if !self.is_virtual() {
             return self.trim_plain(bytes);
         }
@@ -766,7 +762,7 @@ impl Span {
         self.state.whole_granules(self.kind.place(), bytes)
     }
 
-    fn check(&self, bytes: u64) -> Result<(), DeviceError> {
+    fn check(&self, bytes: u64) -> Result {
         self.state.check(self.kind.place(), self.label, Bytes(bytes), self.demand())
     }
 
@@ -774,7 +770,7 @@ impl Span {
         if self.mapped == 0 { HostDemand::Model } else { HostDemand::Growth }
     }
 
-    fn charge(&self, bytes: u64) -> Result<(), DeviceError> {
+    fn charge(&self, bytes: u64) -> Result {
         let mut ledger = self.state.ledger.borrow_mut();
         Ok(ledger.charge(self.label, self.kind, Bytes(bytes))?)
     }
@@ -803,7 +799,7 @@ impl Span {
         }
     }
 
-    fn map_more(&mut self, target: u64) -> Result<(), DeviceError> {
+    fn map_more(&mut self, target: u64) -> Result {
         let (before, more) = (self.mapped, target - self.mapped);
         self.check(more)?;
         if target > self.reserved {
@@ -848,7 +844,7 @@ impl Span {
     }
 
     /// Copies the contents to a range of another size, for a place without virtual memory.
-    fn replace(&mut self, target: u64) -> Result<(), DeviceError> {
+    fn replace(&mut self, target: u64) -> Result {
         self.check(target)?;
         let memory = &self.state.memory;
         let kept = self.mapped.min(target);
@@ -872,7 +868,7 @@ impl Span {
     }
 
     /// Copies to a smaller range if both fit at once. A range of the host stays if little would be freed.
-    fn trim_plain(&mut self, bytes: u64) -> Result<(), DeviceError> {
+    fn trim_plain(&mut self, bytes: u64) -> Result {
         let target = self.whole_granules(bytes);
         if target >= self.mapped {
             return Ok(());
@@ -923,7 +919,7 @@ impl Drop for Span {
 }
 
 /// Logs a failure to free: the end of the context frees all memory.
-fn log(result: Result<(), DeviceError>) {
+fn log(result: Result) {
     if let Err(error) = result {
         tracing::debug!("{error}");
     }

@@ -16,9 +16,9 @@ use std::rc::Rc;
 use memory::{Arena, DryMemory, Fault, GpuMemory, HeapState, MemoryDriver, Span, bytes_of};
 
 use crate::abi::{In, Out, Plain};
-use crate::backend::DeviceError;
 use crate::backend::cuda::device::driver::CudaDevice;
 use crate::backend::cuda::device::stream::{CudaEvent, Stream};
+use crate::backend::{DeviceError, Result};
 use crate::layout::{
     CONTEXT, Count, Library, MemoryPlace, Scratch, ScratchLog, Slot, Source, Taken, with_gap,
 };
@@ -35,7 +35,7 @@ pub struct Heap {
 
 impl Heap {
     /// Creates a heap within the allowance. `SPLAT_NO_VMM=1` turns virtual memory off, as on GPUs without it.
-    pub fn open(device: &Rc<CudaDevice>, allowance: Allowance) -> Result<Self, DeviceError> {
+    pub fn open(device: &Rc<CudaDevice>, allowance: Allowance) -> Result<Self> {
         let is_unwanted = std::env::var_os("SPLAT_NO_VMM").is_some_and(|value| value == "1");
         if is_unwanted || !device.has_virtual_memory() {
             return Self::open_plain(device, allowance);
@@ -44,18 +44,18 @@ impl Heap {
     }
 
     /// Creates a heap without virtual memory, which copies regions that grow.
-    pub fn open_plain(device: &Rc<CudaDevice>, allowance: Allowance) -> Result<Self, DeviceError> {
+    pub fn open_plain(device: &Rc<CudaDevice>, allowance: Allowance) -> Result<Self> {
         Self::over(Box::new(GpuMemory::new(device, false)?), allowance)
     }
 
     /// Creates a heap without memory, for a dry run.
-    pub(crate) fn dry() -> Result<Self, DeviceError> {
+    pub(crate) fn dry() -> Result<Self> {
         let memory = DryMemory::default();
         let all = Allowance::new(None, 1.0, memory.capacity());
         Self::over(Box::new(memory), all)
     }
 
-    fn over(memory: Box<dyn MemoryDriver>, allowance: Allowance) -> Result<Self, DeviceError> {
+    fn over(memory: Box<dyn MemoryDriver>, allowance: Allowance) -> Result<Self> {
         let budget = allowance.beside(Bytes(0)).min(memory.capacity());
         let ledger = RefCell::new(Ledger::new(budget));
         let (allowance, cub_scratch) = (Cell::new(allowance), OnceCell::new());
@@ -72,7 +72,7 @@ impl Heap {
     }
 
     /// Charges bytes that context and code have taken.
-    pub fn charge_fixed(&self, bytes: Bytes) -> Result<(), DeviceError> {
+    pub fn charge_fixed(&self, bytes: Bytes) -> Result {
         self.state.update_foreign_use(bytes)?;
         let mut ledger = self.state.ledger.borrow_mut();
         ledger.charge(CONTEXT.label, Kind::Fixed, bytes)?;
@@ -81,12 +81,12 @@ impl Heap {
     }
 
     /// Frees the memory of the arena that no block uses.
-    pub fn trim_scratch(&self) -> Result<(), DeviceError> {
+    pub fn trim_scratch(&self) -> Result {
         self.arena.borrow_mut().trim()
     }
 
     /// Frees the memory of the arena that no iteration since the call before the last needed.
-    pub fn trim_slack(&self) -> Result<(), DeviceError> {
+    pub fn trim_slack(&self) -> Result {
         self.arena.borrow_mut().trim_to_recent()
     }
 
@@ -118,7 +118,7 @@ impl Heap {
     }
 
     /// Sets a soft limit beyond which views are drawn in bands and blocks take no spare room, or removes it.
-    pub fn set_aim(&self, aim: Option<Bytes>) -> Result<(), DeviceError> {
+    pub fn set_aim(&self, aim: Option<Bytes>) -> Result {
         if aim.is_none() {
             self.make_room(Bytes(0))?;
         }
@@ -127,13 +127,13 @@ impl Heap {
     }
 
     /// Trims the arena if `wanted` more bytes would exceed the aim.
-    pub fn make_room(&self, wanted: Bytes) -> Result<(), DeviceError> {
+    pub fn make_room(&self, wanted: Bytes) -> Result {
         let is_too_much = self.state.ledger.borrow().exceeds_aim(wanted);
         if is_too_much { self.trim_scratch() } else { Ok(()) }
     }
 
     /// Lowers the budget to what other programs leave. Allocations call this themselves.
-    pub fn update_foreign_use(&self) -> Result<(), DeviceError> {
+    pub fn update_foreign_use(&self) -> Result {
         self.state.update_foreign_use(Bytes(0))
     }
 
@@ -188,10 +188,7 @@ impl Heap {
     }
 
     /// Runs work and returns the log of the arena's blocks.
-    pub(crate) fn logged(
-        &self,
-        work: impl FnOnce() -> Result<(), DeviceError>,
-    ) -> Result<Scratch, DeviceError> {
+    pub(crate) fn logged(&self, work: impl FnOnce() -> Result) -> Result<Scratch> {
         *self.state.log.borrow_mut() = Some(ScratchLog::default());
         let done = work();
         let log = self.state.log.borrow_mut().take();
@@ -210,7 +207,7 @@ impl Heap {
     }
 
     /// Returns the free memory of the GPU.
-    pub fn driver_free(&self) -> Result<Bytes, DeviceError> {
+    pub fn driver_free(&self) -> Result<Bytes> {
         self.state.memory.free()
     }
 
@@ -250,10 +247,7 @@ impl Heap {
     }
 
     /// Runs an allocation. If memory is short, retries after trimming, unless others took this program's share.
-    fn with_trim_retry<R>(
-        &self,
-        mut take: impl FnMut() -> Result<R, DeviceError>,
-    ) -> Result<R, DeviceError> {
+    fn with_trim_retry<R>(&self, mut take: impl FnMut() -> Result<R>) -> Result<R> {
         match take() {
             Err(error) if error.is_out_of_memory() && self.excess() == Bytes(0) => {
                 self.trim_scratch()?;
@@ -268,12 +262,12 @@ impl Heap {
         &self,
         slot: &Slot<T, C>,
         sizes: &C::Sizes,
-    ) -> Result<Pinned<T>, DeviceError> {
+    ) -> Result<Pinned<T>> {
         Pinned::new(&self.state, slot.label, host_len(slot.len(sizes)))
     }
 
     /// Creates an empty region for a slot.
-    pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>, DeviceError> {
+    pub fn region<T: Plain, C: Count>(&self, slot: &Slot<T, C>) -> Result<Region<T>> {
         self.region_in(MemoryPlace::Device, slot)
     }
 
@@ -282,7 +276,7 @@ impl Heap {
         &self,
         place: MemoryPlace,
         slot: &Slot<T, C>,
-    ) -> Result<Region<T>, DeviceError> {
+    ) -> Result<Region<T>> {
         Region::new(self, slot.label, place)
     }
 
@@ -291,7 +285,7 @@ impl Heap {
         &self,
         slot: &Slot<T, C>,
         sizes: &C::Sizes,
-    ) -> Result<Block<T>, DeviceError> {
+    ) -> Result<Block<T>> {
         Block::new(self, slot.label, host_len(slot.len(sizes)))
     }
 }
@@ -308,7 +302,7 @@ pub struct Pinned<T> {
 }
 
 impl<T: Plain> Pinned<T> {
-    fn new(state: &Rc<HeapState>, label: &'static str, len: usize) -> Result<Self, DeviceError> {
+    fn new(state: &Rc<HeapState>, label: &'static str, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(len);
         // The driver rejects an allocation of no bytes.
         let taken = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
@@ -347,36 +341,36 @@ impl<T: Plain> Pinned<T> {
     }
 
     /// Returns the values, after the last copy to or from them.
-    pub fn as_slice(&self) -> Result<&[T], DeviceError> {
+    pub fn as_slice(&self) -> Result<&[T]> {
         self.wait()?;
         // SAFETY: no copy runs; one that writes needs `&mut self`, which outlives this borrow.
         Ok(unsafe { std::slice::from_raw_parts(self.address, self.len) })
     }
 
     /// Returns the values for writing, after the last copy to or from them.
-    pub fn as_mut_slice(&mut self) -> Result<&mut [T], DeviceError> {
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.wait()?;
         // SAFETY: no copy runs, and the next one needs a borrow that this one excludes.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.address, self.len) })
     }
 
     /// True if access to the values would not wait.
-    pub fn is_ready(&self) -> Result<bool, DeviceError> {
+    pub fn is_ready(&self) -> Result<bool> {
         self.copied.borrow().as_ref().map_or(Ok(true), CudaEvent::is_reached)
     }
 
-    fn wait(&self) -> Result<(), DeviceError> {
+    fn wait(&self) -> Result {
         self.copied.borrow().as_ref().map_or(Ok(()), CudaEvent::synchronize)
     }
 
-    fn part(&self, range: &Range<usize>) -> Result<*mut c_void, DeviceError> {
+    fn part(&self, range: &Range<usize>) -> Result<*mut c_void> {
         check_range("copy", self.label, self.len, range)?;
         // SAFETY: the range lies within the allocation, as checked above.
         Ok(unsafe { self.address.add(range.start) }.cast())
     }
 
     /// Records a copy on this stream. An earlier copy on another stream must be finished.
-    fn busy_until_now(&self, stream: &Stream) -> Result<(), DeviceError> {
+    fn busy_until_now(&self, stream: &Stream) -> Result {
         let mut copied = self.copied.borrow_mut();
         if copied.is_none() {
             *copied = Some(stream.event()?);
@@ -409,7 +403,7 @@ pub struct Region<T> {
 }
 
 impl<T: Plain> Region<T> {
-    fn new(heap: &Heap, label: &'static str, place: MemoryPlace) -> Result<Self, DeviceError> {
+    fn new(heap: &Heap, label: &'static str, place: MemoryPlace) -> Result<Self> {
         let kind = match place {
             MemoryPlace::Device => Kind::Region,
             MemoryPlace::Host => Kind::Pinned,
@@ -419,11 +413,7 @@ impl<T: Plain> Region<T> {
     }
 
     /// Copies the values to a new region of this place. Freeing either region waits for the copy.
-    pub(crate) fn copied_to(
-        &self,
-        stream: &Stream,
-        place: MemoryPlace,
-    ) -> Result<Self, DeviceError> {
+    pub(crate) fn copied_to(&self, stream: &Stream, place: MemoryPlace) -> Result<Self> {
         let mut copy = Self::new(&self.heap, self.label, place)?;
         copy.grow(self.len)?;
         copy.copy_from(stream, 0, self, 0..self.len)?;
@@ -431,7 +421,7 @@ impl<T: Plain> Region<T> {
     }
 
     /// Grows to at least `len` values. Keeps the old values; new values are undefined.
-    pub fn grow(&mut self, len: usize) -> Result<(), DeviceError> {
+    pub fn grow(&mut self, len: usize) -> Result {
         if len > self.len {
             let (heap, span) = (&self.heap, &mut self.span);
             heap.with_trim_retry(|| span.grow(bytes_of::<T>(len)))?;
@@ -441,7 +431,7 @@ impl<T: Plain> Region<T> {
     }
 
     /// Grows to at least `len` values; new values are zero.
-    pub fn grow_zeroed(&mut self, stream: &Stream, len: usize) -> Result<(), DeviceError> {
+    pub fn grow_zeroed(&mut self, stream: &Stream, len: usize) -> Result {
         let before = self.len;
         self.grow(len)?;
         if before < len { self.zero_range(stream, before..len) } else { Ok(()) }
@@ -455,7 +445,7 @@ impl<T: Plain> Region<T> {
     }
 
     /// Frees the whole blocks of memory after the values.
-    pub fn trim(&mut self) -> Result<(), DeviceError> {
+    pub fn trim(&mut self) -> Result {
         self.span.trim(bytes_of::<T>(self.len))
     }
 
@@ -552,12 +542,7 @@ pub unsafe trait Buffer {
     }
 
     /// Copies from the host and waits.
-    fn upload(
-        &mut self,
-        stream: &Stream,
-        first: usize,
-        values: &[Self::Item],
-    ) -> Result<(), DeviceError> {
+    fn upload(&mut self, stream: &Stream, first: usize, values: &[Self::Item]) -> Result {
         let DeviceRange { address, bytes } =
             self.place("upload", &(first..first.saturating_add(values.len())))?;
         if bytes == 0 {
@@ -569,12 +554,7 @@ pub unsafe trait Buffer {
     }
 
     /// Copies to the host and waits.
-    fn download(
-        &self,
-        stream: &Stream,
-        first: usize,
-        values: &mut [Self::Item],
-    ) -> Result<(), DeviceError> {
+    fn download(&self, stream: &Stream, first: usize, values: &mut [Self::Item]) -> Result {
         let range = first..first.saturating_add(values.len());
         let DeviceRange { address, bytes } = self.place("download", &range)?;
         if bytes == 0 {
@@ -588,11 +568,7 @@ pub unsafe trait Buffer {
     }
 
     /// Copies a range to a new vector and waits.
-    fn download_vec(
-        &self,
-        stream: &Stream,
-        range: Range<usize>,
-    ) -> Result<Vec<Self::Item>, DeviceError>
+    fn download_vec(&self, stream: &Stream, range: Range<usize>) -> Result<Vec<Self::Item>>
     where
         Self::Item: Default,
     {
@@ -608,7 +584,7 @@ pub unsafe trait Buffer {
         first: usize,
         values: &Pinned<Self::Item>,
         range: Range<usize>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let DeviceRange { address, bytes } =
             self.place("upload", &(first..first.saturating_add(range.len())))?;
         let source = values.part(&range)?;
@@ -626,7 +602,7 @@ pub unsafe trait Buffer {
         stream: &Stream,
         range: Range<usize>,
         values: &mut Pinned<Self::Item>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let DeviceRange { address, bytes } = self.place("download", &range)?;
         let target = values.part(&(0..range.len()))?;
         if bytes == 0 {
@@ -645,7 +621,7 @@ pub unsafe trait Buffer {
         first: usize,
         source: &B,
         range: Range<usize>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result {
         let DeviceRange { address: to, bytes } =
             self.place("copy", &(first..first.saturating_add(range.len())))?;
         let from = source.place("copy", &range)?.address;
@@ -657,27 +633,22 @@ pub unsafe trait Buffer {
     }
 
     /// Sets all bits to zero.
-    fn zero(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+    fn zero(&mut self, stream: &Stream) -> Result {
         self.fill_bytes(stream, 0..self.len(), 0)
     }
 
     /// Sets the bits of these values to zero.
-    fn zero_range(&mut self, stream: &Stream, range: Range<usize>) -> Result<(), DeviceError> {
+    fn zero_range(&mut self, stream: &Stream, range: Range<usize>) -> Result {
         self.fill_bytes(stream, range, 0)
     }
 
     /// Sets all bits to one.
-    fn fill_ones(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+    fn fill_ones(&mut self, stream: &Stream) -> Result {
         self.fill_bytes(stream, 0..self.len(), 0xff)
     }
 
     /// Fills the bytes of these values with one byte.
-    fn fill_bytes(
-        &mut self,
-        stream: &Stream,
-        range: Range<usize>,
-        byte: u8,
-    ) -> Result<(), DeviceError> {
+    fn fill_bytes(&mut self, stream: &Stream, range: Range<usize>, byte: u8) -> Result {
         let DeviceRange { address, bytes } = self.place("fill", &range)?;
         parts(bytes, |done| self.bytes_at_once(address + done)).try_for_each(|(done, bytes)| {
             // SAFETY: the range is the buffer's, and any bits are a value.
@@ -686,7 +657,7 @@ pub unsafe trait Buffer {
     }
 
     /// Fills the buffer with one 32-bit word.
-    fn fill_words(&mut self, stream: &Stream, word: u32) -> Result<(), DeviceError> {
+    fn fill_words(&mut self, stream: &Stream, word: u32) -> Result {
         let DeviceRange { address, bytes } = self.place("fill", &(0..self.len()))?;
         parts(bytes, |done| self.bytes_at_once(address + done)).try_for_each(|(done, bytes)| {
             // SAFETY: the range is the buffer's, and any bits are a value.
@@ -695,7 +666,7 @@ pub unsafe trait Buffer {
     }
 
     /// Returns the memory of a range, which must lie within the buffer.
-    fn place(&self, call: &'static str, range: &Range<usize>) -> Result<DeviceRange, DeviceError> {
+    fn place(&self, call: &'static str, range: &Range<usize>) -> Result<DeviceRange> {
         check_range(call, self.label(), self.len(), range)?;
         let size = size_of::<Self::Item>();
         let address = self.address() + (range.start * size) as u64;
@@ -704,12 +675,7 @@ pub unsafe trait Buffer {
 }
 
 /// Fails if a range does not lie within the `len` values of a buffer.
-fn check_range(
-    call: &'static str,
-    label: &str,
-    len: usize,
-    range: &Range<usize>,
-) -> Result<(), DeviceError> {
+fn check_range(call: &'static str, label: &str, len: usize, range: &Range<usize>) -> Result {
     if range.start <= range.end && range.end <= len {
         return Ok(());
     }
@@ -747,11 +713,7 @@ impl Source for Heap {
         Self::cub_scratch(self)
     }
 
-    fn take<T: Plain, C: Count>(
-        &self,
-        slot: &Slot<T, C>,
-        sizes: &C::Sizes,
-    ) -> Result<Block<T>, DeviceError> {
+    fn take<T: Plain, C: Count>(&self, slot: &Slot<T, C>, sizes: &C::Sizes) -> Result<Block<T>> {
         Self::take(self, slot, sizes)
     }
 }
@@ -763,7 +725,7 @@ impl<T: Plain> Taken for Block<T> {
 }
 
 impl<T: Plain> Block<T> {
-    fn new(heap: &Heap, label: &'static str, len: usize) -> Result<Self, DeviceError> {
+    fn new(heap: &Heap, label: &'static str, len: usize) -> Result<Self> {
         let bytes = bytes_of::<T>(len);
         let place = heap.with_trim_retry(|| heap.arena.borrow_mut().take(bytes));
         // The arena knows its own label only, but the refusal concerns this block.
@@ -843,7 +805,7 @@ pub struct Carve<'a> {
 
 impl<'a> Carve<'a> {
     /// Takes the next piece.
-    pub fn take<T: Plain>(&mut self, len: usize) -> Result<Piece<'a, T>, DeviceError> {
+    pub fn take<T: Plain>(&mut self, len: usize) -> Result<Piece<'a, T>> {
         let (address, bytes) = (self.next, bytes_of::<T>(len));
         if bytes > self.end - address {
             return Err(DeviceError::Driver {

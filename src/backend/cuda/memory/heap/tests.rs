@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::fake::{FakeDevice, FakeState, GRANULE, HOST_GRANULE};
 use super::{Block, Buffer as _, DeviceRange, Heap, Region, parts};
 use crate::abi::Plain;
-use crate::backend::DeviceError;
 use crate::backend::cuda::device::stream::{DryQueue, Stream};
+use crate::backend::{DeviceError, Result};
 use crate::layout::{MemoryPlace, Replay, Slot, Source};
 use crate::memory::{Allowance, Bytes, HostAllowance, HostState, Kind, Limit};
 
@@ -33,7 +33,7 @@ pub(crate) fn heap_of(budget: Bytes) -> Heap {
 }
 
 /// Creates a region with a label that the layout does not list.
-fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>, DeviceError> {
+fn region<T: Plain>(heap: &Heap, label: &'static str) -> Result<Region<T>> {
     heap.region(&Slot::unlisted(label))
 }
 
@@ -43,11 +43,7 @@ fn grown(heap: &Heap, label: &'static str, bytes: usize) -> Region<u8> {
     region
 }
 
-fn scratch<T: Plain>(
-    heap: &Heap,
-    label: &'static str,
-    len: usize,
-) -> Result<Block<T>, DeviceError> {
+fn scratch<T: Plain>(heap: &Heap, label: &'static str, len: usize) -> Result<Block<T>> {
     heap.take(&Slot::unlisted(label), &(len as u64))
 }
 
@@ -90,7 +86,7 @@ impl Watched {
 }
 
 /// Returns `None` for an out-of-memory error; any other error fails the test.
-fn unless_full<T>(result: Result<T, DeviceError>) -> Option<T> {
+fn unless_full<T>(result: Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(DeviceError::Refused(_) | DeviceError::OutOfMemory { .. }) => None,
