@@ -289,11 +289,15 @@ pub fn assert_first_steps_agree<B: TrainDevice>(
     what: &str,
 ) -> FirstStep {
     let found = FirstStep::taken_by(device, gaussians, shot);
-    let expected = FirstStep::of_the_oracle(gaussians, shot);
-    assert_losses_agree(&found.loss, &expected.loss, (shot.size(), what));
-    let tolerance = gradient_tolerance(shot.size());
-    assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, what));
+    assert_same_steps(&found, &FirstStep::of_the_oracle(gaussians, shot), (shot.size(), what));
     found
+}
+
+/// Compares losses and gradients of two first steps over a photograph of this size.
+pub fn assert_same_steps(found: &FirstStep, expected: &FirstStep, (size, what): ([u32; 2], &str)) {
+    assert_losses_agree(&found.loss, &expected.loss, (size, what));
+    let tolerance = gradient_tolerance(size);
+    assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, what));
 }
 
 /// L1, SSIM and total within 1e-5; in images narrower than the SSIM window within 2e-4: where a window

@@ -96,8 +96,8 @@ fn three_visits_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) 
             let shot = shot(&gaussians, &view, settings, (seed, Counted::Some));
             let (begun, visits) = (tables(kind, seed), [7, 8, 41]);
             let pair = (&gaussians, &shot);
-            let found = learn(device, pair, &begun, (RULE, &visits));
-            let expected = learn(&mut Cpu::<f64>::new(), pair, &begun, (RULE, &visits));
+            let [found, expected] =
+                beside_oracle!(device, learn(device, pair, &begun, (RULE, &visits)));
             let tolerance = gradient_tolerance(size);
             for (found, expected) in found.losses.iter().zip(&expected.losses) {
                 assert_losses_agree(found, expected, (size, &what));
@@ -224,8 +224,8 @@ fn corrected_colours_are_measured_as_the_oracle_does<B: TrainDevice>(device: &mu
         for counted in [Counted::Clear, Counted::Some] {
             let view = resized(&view(), size);
             let shot = shot(&gaussians, &view, settings(3, seed), (seed, counted));
-            let [raw, found] = corrected(device, &gaussians, &shot);
-            let [_, expected] = corrected(&mut Cpu::<f64>::new(), &gaussians, &shot);
+            let [[raw, found], [_, expected]] =
+                beside_oracle!(device, corrected(device, &gaussians, &shot));
             assert_measured_alike(&found, &expected, format_args!("{size:?}"));
             // The best map of all is no worse than the one that changes nothing, save where it leaves
             // 0..1: nowhere, with a photograph of noise.

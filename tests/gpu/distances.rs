@@ -316,8 +316,8 @@ fn assert_agrees<B: TrainDevice>(
     (view, count, normals): (&View, u32, f64),
     (rule, what): (&SurfaceRule, &str),
 ) -> SurfaceTerms {
-    let found = compared(device, gaussians, (view, count, normals), rule);
-    let expected = compared(&mut Cpu::<f64>::new(), gaussians, (view, count, normals), rule);
+    let [found, expected] =
+        beside_oracle!(device, compared(device, gaussians, (view, count, normals), rule));
     assert_terms_agree(&found.0, &expected.0, what);
     let (moments, expected) = (gradients(&found.1), gradients(&expected.1));
     let mut all = expected.iter().flat_map(|(.., values)| values);

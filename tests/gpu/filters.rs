@@ -293,23 +293,14 @@ fn smoothed_shot(gaussians: &Gaussians, footprint: Footprint, seed: u64) -> Shot
     shot(&smoothed(gaussians), &view(), settings, (seed, Counted::Clear))
 }
 
-/// Takes a step on the device and in the oracle. Returns loss and model of both.
-fn smoothed_steps<B: TrainDevice>(
-    device: &mut B,
-    (gaussians, shot): (&Gaussians, &Shot),
-    step: &AdamStep,
-) -> [(Loss, Snapshot<Gaussians>); 2] {
-    let oracle = &mut Cpu::<f64>::new();
-    [smoothed_step(device, gaussians, shot, step), smoothed_step(oracle, gaussians, shot, step)]
-}
-
 fn steps_through_the_filters_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let cases = [(1, 41, MIP), (60, 42, MIP), (200, 43, MIP), (120, 44, Footprint::DILATED)];
     for (count, seed, filter) in cases {
         let gaussians = tame_gaussians(count, seed, 3);
         let shot = smoothed_shot(&gaussians, filter, seed);
+        let step = AdamStep::new(1, RATES);
         let [(loss, found), (expected_loss, expected)] =
-            smoothed_steps(device, (&gaussians, &shot), &AdamStep::new(1, RATES));
+            beside_oracle!(device, smoothed_step(device, &gaussians, &shot, &step));
         let what = format!("{count} Gaussians with {filter:?}");
         assert_losses_agree(&loss, &expected_loss, (shot.size(), &what));
         assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
@@ -361,7 +352,8 @@ fn noise_moves_transparent_gaussians_as_the_oracle_does<B: TrainDevice>(device: 
     for (moved, least_far, least_at_rest) in cases {
         let noise = Some(Noise { rate: 7.0, key: 0x1234_5678_9abc_def0, moved });
         let step = AdamStep { noise, ..still };
-        let [(_, found), (_, expected)] = smoothed_steps(device, (&gaussians, &shot), &step);
+        let [(_, found), (_, expected)] =
+            beside_oracle!(device, smoothed_step(device, &gaussians, &shot, &step));
         let means = [&found, &expected].map(|s| s.parameters.means.as_chunks::<3>().0);
         let starts = gaussians.means.as_chunks::<3>().0;
         let (mut far, mut at_rest) = (0, 0);
@@ -397,7 +389,8 @@ fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
     }
     let shot = smoothed_shot(&gaussians, MIP, 53);
     let step = AdamStep { sh_decay: 0.25, ..AdamStep::new(1, AT_REST) };
-    let [(_, found), (_, expected)] = smoothed_steps(device, (&gaussians, &shot), &step);
+    let [(_, found), (_, expected)] =
+        beside_oracle!(device, smoothed_step(device, &gaussians, &shot, &step));
     // Three quarters of a number are rounded once.
     assert_eq!(found.parameters, expected.parameters);
     assert_eq!(found.parameters.sh_dc, gaussians.sh_dc);
@@ -490,7 +483,7 @@ fn a_compact_model_takes_the_same_steps_through_the_filters() {
     let step = AdamStep { regularisers, noise, ..AdamStep::new(1, RATES) };
     let device = &mut compact();
     let [(loss, found), (expected_loss, expected)] =
-        smoothed_steps(device, (&gaussians, &shot), &step);
+        beside_oracle!(device, smoothed_step(device, &gaussians, &shot, &step));
     // Colours in half precision move the loss by a few units of 1e-4.
     assert!((loss.total - expected_loss.total).abs() < 1e-3);
     for (name, error) in gradient_errors(&found, &expected).into_iter().take(4) {

@@ -7,6 +7,7 @@ use splat::math::normals::{
 };
 use splat::math::splat::Shape;
 
+use crate::common::oracle::assert_same_steps;
 use crate::prelude::*;
 use crate::support::with_depth_noise;
 
@@ -238,15 +239,13 @@ fn assert_steps_agree<B: TrainDevice>(
     what: &str,
 ) {
     for rule in RULES {
-        let (found, mean) = first_step(device, gaussians, (shot, rule));
-        let (expected, expected_mean) = first_step(&mut Cpu::<f64>::new(), gaussians, (shot, rule));
+        let [(found, mean), (expected, expected_mean)] =
+            beside_oracle!(device, first_step(device, gaussians, (shot, rule)));
         let what = format!("{what}, {rule:?}");
         // At the edge of a surface the slope is as steep as the pixels allow and has a rounding of 1e-6.
         let error = (mean - expected_mean).abs();
         assert!(error < 1e-5, "{what}: {mean} for {expected_mean}");
-        assert_losses_agree(&found.loss, &expected.loss, (shot.size(), &what));
-        let tolerance = gradient_tolerance(shot.size());
-        assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, &what));
+        assert_same_steps(&found, &expected, (shot.size(), &what));
     }
 }
 

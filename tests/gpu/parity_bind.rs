@@ -74,8 +74,8 @@ fn stepped<B: TrainDevice>(
 fn a_step_moves_the_mesh_and_the_forms_as_in_double_precision<B: TrainDevice>(device: &mut B) {
     for per_triangle in PerTriangle::ALL {
         let sheet = sheet(per_triangle);
-        let (found, found_gaussians) = stepped(device, &sheet, 1).unwrap();
-        let (expected, expected_gaussians) = stepped(&mut Cpu::<f64>::new(), &sheet, 1).unwrap();
+        let [(found, found_gaussians), (expected, expected_gaussians)] =
+            beside_oracle!(device, stepped(device, &sheet, 1).unwrap());
         let what = format!("{per_triangle:?}");
         // After the first step the first moments are a tenth of the gradients.
         let moments = found.first_moments.values().into_iter().zip(expected.first_moments.values());

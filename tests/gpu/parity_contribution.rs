@@ -145,9 +145,8 @@ fn contributions_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (count, seed) in [(0, 1), (3, 2), (40, 3), (300, 4)] {
         let gaussians = tame_gaussians(count, seed, 0);
         let absent: Vec<bool> = (0..count).map(|row| row % 5 == 2).collect();
-        let (found, measured) = judged(device, &gaussians, &absent, &views, &image);
-        let oracle = &mut Cpu::<f64>::new();
-        let (expected, by_oracle) = judged(oracle, &gaussians, &absent, &views, &image);
+        let [(found, measured), (expected, by_oracle)] =
+            beside_oracle!(device, judged(device, &gaussians, &absent, &views, &image));
         for (found, expected) in measured.iter().zip(&by_oracle) {
             assert_relative(found.mse, expected.mse, (1e-4, 1e-3), "a view");
         }

@@ -139,9 +139,8 @@ fn assert_same_densify_step<B: TrainDevice>(
     rule: &DensifyRule,
     new_gaussians: usize,
 ) -> (Candidates, Edited) {
-    let (survey, done, after) = densify_step(device, rule, new_gaussians);
-    let (oracle_survey, oracle_done, oracle_after) =
-        densify_step(&mut Cpu::<f64>::new(), rule, new_gaussians);
+    let [(survey, done, after), (oracle_survey, oracle_done, oracle_after)] =
+        beside_oracle!(device, densify_step(device, rule, new_gaussians));
     assert_eq!((survey, done), (oracle_survey, oracle_done));
     assert_same_model(&after, &oracle_after);
     (survey, done)
@@ -195,27 +194,24 @@ fn densification_steps_follow_each_other_with_steps_between<B: TrainDevice>(devi
     // Columns grow and shrink across the blocks in which a device may keep them; what is compared
     // is the number of Gaussians and that none is broken.
     let rule = rule();
-    let mut oracle = Cpu::<f64>::new();
     let shots = five_shots(&scene(), Statistics::Norms);
-    let counts = densify_steps(device, &rule, &shots);
-    assert_eq!(counts[0], densify_steps(&mut oracle, &rule, &shots)[0]);
-    assert!(counts.windows(2).all(|pair| pair[0] != pair[1]), "{counts:?}");
-}
-
-fn densify_steps<B: TrainDevice>(device: &mut B, rule: &DensifyRule, shots: &[Shot]) -> Vec<usize> {
-    let mut model = observed(device);
-    let mut counts = Vec::new();
-    for iteration in 1..=4 {
-        let rule = DensifyRule { iteration, opacity_min: 0.0, scale_max: None, ..*rule };
-        densify(device, &mut model, &rule, 37).unwrap();
-        counts.push(device.len(&model));
-        for (number, shot) in (10 * iteration..).zip(shots) {
-            let loss = step(device, &mut model, shot, (number, RATES));
-            assert!(loss.total.is_finite());
+    let [counts, expected] = beside_oracle!(device, {
+        let mut model = observed(device);
+        let mut counts = Vec::new();
+        for iteration in 1..=4 {
+            let rule = DensifyRule { iteration, opacity_min: 0.0, scale_max: None, ..rule };
+            densify(device, &mut model, &rule, 37).unwrap();
+            counts.push(device.len(&model));
+            for (number, shot) in (10 * iteration..).zip(&shots) {
+                let loss = step(device, &mut model, shot, (number, RATES));
+                assert!(loss.total.is_finite());
+            }
         }
-    }
-    assert_finite(&device.snapshot(&mut model).unwrap(), counts[3]);
-    counts
+        assert_finite(&device.snapshot(&mut model).unwrap(), counts[3]);
+        counts
+    });
+    assert_eq!(counts[0], expected[0]);
+    assert!(counts.windows(2).all(|pair| pair[0] != pair[1]), "{counts:?}");
 }
 
 fn assert_finite(after: &Snapshot<Gaussians>, count: usize) {
@@ -465,8 +461,8 @@ fn the_dead_move_to_the_same_gaussians<B: TrainDevice>(device: &mut B) {
     for (count, share) in cases {
         let start = relocate_start(count, share);
         let dead = (0..count).filter(|&row| is_dead(&start, row)).count();
-        let (moved, found) = relocated(device, &start);
-        let (expected_moved, expected) = relocated(&mut Cpu::<f64>::new(), &start);
+        let [(moved, found), (expected_moved, expected)] =
+            beside_oracle!(device, relocated(device, &start));
         assert_eq!(moved, expected_moved, "{count} {share}");
         assert_eq!(moved, if dead == count { 0 } else { dead }, "{count} {share}");
         assert_same(&found, &expected, &format!("{count} Gaussians, {dead} dead"));
@@ -479,14 +475,10 @@ fn the_same_gaussians_get_copies<B: TrainDevice>(device: &mut B) {
         [(1, 1), (1, 100), (31, 2), (32, 1), (203, 11), (203, 500), (1021, 51)]
     {
         let start = relocate_start(count, 0.2);
-        let found = multiplied(device, &start, new_gaussians);
-        let expected = multiplied(&mut Cpu::<f64>::new(), &start, new_gaussians);
+        let [found, expected] = beside_oracle!(device, multiplied(device, &start, new_gaussians));
         assert_eq!(found.parameters.len(), count + new_gaussians);
-        assert_same(
-            &found,
-            &expected,
-            &format!("{count} Gaussians, {new_gaussians} new Gaussians"),
-        );
+        let what = format!("{count} Gaussians, {new_gaussians} new Gaussians");
+        assert_same(&found, &expected, &what);
         assert_eq!(found.first_moments.rows(0..count), start.first_moments);
         assert!(
             found.second_moments.rows(count..count + new_gaussians).means.iter().all(|&m| m == 0.0)
@@ -568,28 +560,23 @@ fn disagreeing<B: TrainDevice>(device: &mut B) -> B::Model {
     oracle::observed(device, &gaussians, &five_shots(&gaussians, Statistics::Disagreement))
 }
 
-type BudgetStep = (usize, Edited, Snapshot<Gaussians>);
-
-fn budget_step<B: TrainDevice>(device: &mut B, new_gaussians: usize, large: Grow) -> BudgetStep {
-    let mut model = disagreeing(device);
-    let score = ScoreRule::Disagreement { small_max: 0.1, key: 5 };
-    let candidates = device.score(&model, &score).unwrap();
-    let selection = device.select(&mut model, &candidates, Pick::Best(new_gaussians)).unwrap();
-    let rule =
-        EditRule::Grow { large, keep: Keep { opacity_min: 1e-4, scale_max: None, unseen: false } };
-    let done = device.edit(&mut model, selection, &rule).unwrap();
-    (candidates.count(), done, device.snapshot(&mut model).unwrap())
-}
-
 fn a_densification_step_draws_the_same_gaussians_and_removes_the_unseen<B: TrainDevice>(
     device: &mut B,
 ) {
     let (split, child) =
         (Grow::SplitRandom { shrink: 1.6, key: 9 }, Grow::AddChild { shrink: 1.6, key: 9 });
+    let score = ScoreRule::Disagreement { small_max: 0.1, key: 5 };
+    let keep = Keep { opacity_min: 1e-4, scale_max: None, unseen: false };
     for (new_gaussians, large) in [(0, split), (40, split), (40, child), (usize::MAX, child)] {
-        let (candidates, done, after) = budget_step(device, new_gaussians, large);
-        let (expected_candidates, expected_done, expected) =
-            budget_step(&mut Cpu::<f64>::new(), new_gaussians, large);
+        let found = beside_oracle!(device, {
+            let mut model = disagreeing(device);
+            let candidates = device.score(&model, &score).unwrap();
+            let pick = Pick::Best(new_gaussians);
+            let selection = device.select(&mut model, &candidates, pick).unwrap();
+            let done = device.edit(&mut model, selection, &EditRule::Grow { large, keep }).unwrap();
+            (candidates.count(), done, device.snapshot(&mut model).unwrap())
+        });
+        let [(candidates, done, after), (expected_candidates, expected_done, expected)] = found;
         assert!(expected_done.removed >= 29 && expected_candidates > 60, "{expected_done:?}");
         assert_eq!((candidates, done), (expected_candidates, expected_done));
         let (of, exact) = (&after.parameters, &expected.parameters);

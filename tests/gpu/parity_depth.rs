@@ -31,18 +31,6 @@ fn shot_with_depths(
     with_depth_noise(shot, gaussians, seed + 50)
 }
 
-/// Surfaces (depth, x and y of the normal, and opacity of each pixel) or else inverse depths of a view.
-fn map<B: TrainDevice>(
-    device: &mut B,
-    (gaussians, view): (&Gaussians, &View),
-    drawing: &DrawSettings,
-) -> Vec<f32> {
-    let model = device.upload(gaussians).unwrap();
-    let drawn = drawn_either(device, &model, (view, drawing));
-    let map = if drawing.surface { drawn.surface } else { drawn.inverse_depths };
-    map.expect("it was asked for")
-}
-
 fn maps_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     // Pass, inverse depths and surfaces.
     let cases = [
@@ -57,8 +45,13 @@ fn maps_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
             let gaussians = tame_gaussians(count, seed, 3);
             for (pass, inverse_depth, surface) in cases {
                 let drawing = DrawSettings { pass, inverse_depth, surface, ..settings(3, seed) };
-                let found = map(device, (&gaussians, &view), &drawing);
-                let expected = map(&mut Cpu::<f64>::new(), (&gaussians, &view), &drawing);
+                // Depth, x and y of the normal, and opacity of each pixel, or else its inverse depth.
+                let [found, expected] = beside_oracle!(device, {
+                    let model = device.upload(&gaussians).unwrap();
+                    let drawn = drawn_either(device, &model, (&view, &drawing));
+                    let map = if surface { drawn.surface } else { drawn.inverse_depths };
+                    map.expect("it was asked for")
+                });
                 let clear = clear_pixels(&composite(&gaussians, &view, &drawing));
                 // The tolerance of colours times depths of up to 4, or inverse depths of up to 3.
                 let (width, tolerance) = if surface { (4, 4e-4) } else { (1, 3e-4) };
@@ -169,11 +162,10 @@ fn absolute_gradients_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 Statistics::Disagreement,
             ] {
                 let shots = two_shots(&gaussians, statistics, depths);
-                let mut model = observed(device, &gaussians, &shots);
-                let found = device.snapshot(&mut model).unwrap();
-                let oracle = &mut Cpu::<f64>::new();
-                let mut model = observed(oracle, &gaussians, &shots);
-                let expected = oracle.snapshot(&mut model).unwrap();
+                let [found, expected] = beside_oracle!(device, {
+                    let mut model = observed(device, &gaussians, &shots);
+                    device.snapshot(&mut model).unwrap()
+                });
                 let what = format!("{count} Gaussians, {statistics:?}, {depths}");
                 let (found_sums, sums_there) =
                     (&found.absolute_norm_sums, statistics == Statistics::Both);
@@ -246,13 +238,9 @@ each_backend!(
 /// A Gaussian that a ray barely meets counts or not, by rounding: one step of 8 bits.
 const BARELY_MET: f32 = 0.005;
 
-fn with_median(drawing: DrawSettings) -> DrawSettings {
-    DrawSettings { median: true, ..drawing }
-}
-
 fn medians<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, view: &View) -> Vec<f32> {
     let model = device.upload(gaussians).unwrap();
-    let drawing = with_median(DrawSettings::DEFAULT);
+    let drawing = DrawSettings { median: true, ..DrawSettings::DEFAULT };
     drawn_either(device, &model, (view, &drawing)).median_depths.expect("they were asked for")
 }
 
@@ -281,8 +269,7 @@ fn half_of_the_light_passes_to_the_median_depths<B: TrainDevice>(device: &mut B)
         let view = resized(&straight(), size);
         for count in [0, 3, 40, 300] {
             let gaussians = tame_gaussians(count, seed, 3);
-            let found = medians(device, &gaussians, &view);
-            let expected = medians(&mut Cpu::<f64>::new(), &gaussians, &view);
+            let [found, expected] = beside_oracle!(device, medians(device, &gaussians, &view));
             assert_eq!(found.len(), (size[0] * size[1]) as usize);
             let oracle = &mut Cpu::<f64>::new();
             // Far behind all of them where there is no median.
@@ -314,8 +301,8 @@ fn light_that_passes_to_places_agrees_with_the_oracle<B: TrainDevice>(device: &m
         let gaussians = tame_gaussians(count, 5, 3);
         let places: Vec<[f32; 3]> =
             (0..2000).map(|_| draws.array::<3>(-1.0, 4.0).map(f64::to_f32)).collect();
-        let found = transmittances(device, (&gaussians, &view), &places);
-        let expected = transmittances(&mut Cpu::<f64>::new(), (&gaussians, &view), &places);
+        let [found, expected] =
+            beside_oracle!(device, transmittances(device, (&gaussians, &view), &places));
         let what = format_args!("{count} Gaussians, place");
         assert_near(&found, &expected, |_| f64::from(BARELY_MET), what);
         assert!(transmittances(device, (&gaussians, &view), &[]).is_empty());

@@ -75,8 +75,8 @@ fn assert_steps_agree<B: TrainDevice>(
     shot: &Shot,
     (term, tolerance, what): (&str, f64, &str),
 ) -> f64 {
-    let (_, values, found) = first_step(device, gaussians, shot);
-    let (_, expected_values, expected) = first_step(&mut Cpu::<f64>::new(), gaussians, shot);
+    let [(_, values, found), (_, expected_values, expected)] =
+        beside_oracle!(device, first_step(device, gaussians, shot));
     let [mean, expected_mean] =
         [values, expected_values].map(|values| values.get(term).expect("the term is on"));
     let error = (mean - expected_mean).abs();

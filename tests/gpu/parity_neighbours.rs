@@ -573,8 +573,8 @@ fn a_sog_loses_as_little_as_one_of_the_processor<B: TrainDevice>(device: &mut B)
 
 fn weights_of_drawn_views_are_those_of_the_processor<B: TrainDevice>(device: &mut B) {
     let (splats, cameras) = (splats(), cameras());
-    let there = drawn_observations(device, &splats, &cameras, 0.01).unwrap();
-    let here = drawn_observations(&mut Cpu::<f64>::new(), &splats, &cameras, 0.01).unwrap();
+    let [there, here] =
+        beside_oracle!(device, drawn_observations(device, &splats, &cameras, 0.01).unwrap());
     let sum = |weights: &mut dyn Iterator<Item = f32>| weights.map(f64::from).sum::<f64>();
     let pairs = || there.weights().iter().zip(here.weights());
     let apart = sum(&mut pairs().map(|(a, b)| (a - b).abs()));

@@ -4,7 +4,7 @@ use splat::backend::Reach;
 use splat::math::adam::Moments;
 use splat::math::splat::bounds;
 
-use crate::common::oracle::{self, assert_agrees, draw};
+use crate::common::oracle::{self, assert_agrees, assert_same_steps, draw};
 use crate::common::scene::{Splat, composite_pixel, splats};
 use crate::filters::{MIP, SAMPLED_FROM, smoothed};
 use crate::normals::with_depths;
@@ -51,8 +51,8 @@ fn assert_losses_like_the_oracles<B: TrainDevice>(
     gaussians: &Gaussians,
     shot: &Shot,
 ) {
-    let found = FirstStep::taken_by(device, gaussians, shot).loss;
-    let expected = FirstStep::of_the_oracle(gaussians, shot).loss;
+    let [found, expected] =
+        beside_oracle!(device, FirstStep::taken_by(device, gaussians, shot).loss);
     let what = format!("{} x {} px", shot.photo.width, shot.photo.height);
     assert_losses_agree(&found, &expected, (shot.size(), &what));
 }
@@ -94,19 +94,16 @@ fn metrics_agree_with_the_oracle_with_and_without_a_mask<B: TrainDevice>(device:
         let (gaussians, all) = clear_shot(size, seed, settings(3, seed));
         let some = shot(&gaussians, &all.view, all.settings, (seed, Counted::Some));
         for shot in [all, some] {
-            let found = measured(device, &gaussians, &shot);
-            let expected = measured(&mut Cpu::<f64>::new(), &gaussians, &shot);
+            let [found, expected] = beside_oracle!(device, {
+                let model = device.upload(&gaussians).unwrap();
+                let settings = DrawSettings { pass: Pass::Eval, ..shot.settings };
+                let frame = device.show(&model, &shot.view, &settings).unwrap();
+                let target = device.target(shot.index, &shot.photo).unwrap();
+                device.measure(&frame, &target).unwrap()
+            });
             assert_measured_alike(&found, &expected, format_args!("{size:?} px"));
         }
     }
-}
-
-fn measured<B: TrainDevice>(device: &mut B, gaussians: &Gaussians, shot: &Shot) -> Measured {
-    let model = device.upload(gaussians).unwrap();
-    let settings = DrawSettings { pass: Pass::Eval, ..shot.settings };
-    let frame = device.show(&model, &shot.view, &settings).unwrap();
-    let target = device.target(shot.index, &shot.photo).unwrap();
-    device.measure(&frame, &target).unwrap()
 }
 
 // Steps that take several views, of every device against the CPU backend in double precision.
@@ -208,8 +205,8 @@ fn batches_of_every_size_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     for (seed, kind) in (300..).zip(KINDS) {
         for count in BATCHES {
             let (gaussians, shots) = batch(kind, count, seed);
-            let found = stepped_by(device, &gaussians, (&shots, kind));
-            let expected = stepped_by(&mut Cpu::<f64>::new(), &gaussians, (&shots, kind));
+            let [found, expected] =
+                beside_oracle!(device, stepped_by(device, &gaussians, (&shots, kind)));
             let what = format!("{count} views, {kind:?}");
             assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
             // Density control learns of each view's own gradients.
@@ -219,37 +216,28 @@ fn batches_of_every_size_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     }
 }
 
-const RULE: SurfaceRule = SurfaceRule::UNEQUAL;
-
 fn sampled_terms_of_several_views_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let gaussians = crowd(300, 91);
     for count in BATCHES {
-        let found = sampled(device, &gaussians, count);
-        let expected = sampled(&mut Cpu::<f64>::new(), &gaussians, count);
+        // Each view has samples of its own.
+        let [found, expected] = beside_oracle!(device, {
+            let mut model = device.upload(&gaussians).unwrap();
+            let near = device.neighbours(&model, 16).unwrap();
+            let mut gradients = Default::default();
+            for (iteration, side) in (7_001..).zip(0..count) {
+                // Views of other sizes, with the same visible set in every precision.
+                let side = u32::try_from(side).unwrap();
+                let view = resized(&straight(), [48 + side, 40 + side]);
+                let rule = SurfaceRule { iteration, ..SurfaceRule::UNEQUAL };
+                let seen = (&view, masked(&view));
+                add_rule(device, &mut model, seen, (Some(&near), &rule), &mut gradients).unwrap();
+            }
+            device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
+            device.snapshot(&mut model).unwrap()
+        });
         let what = format!("{count} views");
         assert_columns_agree(&gradients(&found), &gradients(&expected), CANCELLED, &what);
     }
-}
-
-/// Takes a step by terms at samples alone, each view with samples of its own.
-fn sampled<B: TrainDevice>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    count: usize,
-) -> Snapshot<Gaussians> {
-    let mut model = device.upload(gaussians).unwrap();
-    let near = device.neighbours(&model, 16).unwrap();
-    let mut gradients = B::Gradients::default();
-    for (iteration, side) in (7_001..).zip(0..count) {
-        // Views of other sizes, with the same visible set in every precision.
-        let side = u32::try_from(side).unwrap();
-        let view = resized(&straight(), [48 + side, 40 + side]);
-        let rule = SurfaceRule { iteration, ..RULE };
-        let seen = (&view, masked(&view));
-        add_rule(device, &mut model, seen, (Some(&near), &rule), &mut gradients).unwrap();
-    }
-    device.step(&mut model, gradients, &AdamStep::new(1, AT_REST)).unwrap();
-    device.snapshot(&mut model).unwrap()
 }
 
 fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
@@ -263,8 +251,8 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
             scale_limit: 0.02,
             ..AdamStep::new(1, AT_REST)
         };
-        let (_, found) = stepped(device, &gaussians, &shots, &step);
-        let (_, expected) = stepped(&mut Cpu::<f64>::new(), &gaussians, &shots, &step);
+        let [(_, found), (_, expected)] =
+            beside_oracle!(device, stepped(device, &gaussians, &shots, &step));
         assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "with regularisers"));
         let pairs = found.parameters.means.iter().zip(&expected.parameters.means);
         for ((found, expected), start) in pairs.zip(&gaussians.means) {
@@ -284,31 +272,28 @@ fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
     }
 }
 
-/// Steps of batches of these sizes, all over views that look ahead.
-fn batches<B: TrainDevice>(device: &mut B, sizes: &[u32]) -> Snapshot<Gaussians> {
-    let gaussians = seen_and_behind();
-    let start = in_training(gaussians.clone(), 82);
-    let mut model = device.restore(start).unwrap();
-    let mut shot = shot(&gaussians, &straight(), settings(3, 8), (9, Counted::Some));
-    shot.settings.pass = Pass::Train;
-    let mut images = 0;
-    for &size in sizes {
-        images += size;
-        let moments = Moments::of_batch(images, size);
-        let step = AdamStep { moments, ..AdamStep::new(images, COLOUR_RATES) };
-        step_over(device, &mut model, &vec![shot.clone(); size as usize], &step);
-    }
-    device.snapshot(&mut model).unwrap()
-}
-
 /// With steps of other decays among them, before which all colours have to catch up, and more steps
 /// than the tables reach back.
 fn colours_that_no_view_of_a_batch_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut B) {
     let few = [2, 2, 2, 1, 1, 3, 3, 3, 8].repeat(2);
     let many = vec![2; 140];
+    let gaussians = seen_and_behind();
+    let mut shot = shot(&gaussians, &straight(), settings(3, 8), (9, Counted::Some));
+    shot.settings.pass = Pass::Train;
+    let start = in_training(gaussians, 82);
     for (what, sizes) in [("batches of other sizes", few), ("many batches", many)] {
-        let found = batches(device, &sizes);
-        let expected = batches(&mut Cpu::<f64>::new(), &sizes);
+        // All views look ahead.
+        let [found, expected] = beside_oracle!(device, {
+            let mut model = device.restore(start.clone()).unwrap();
+            let mut images = 0;
+            for &size in &sizes {
+                images += size;
+                let moments = Moments::of_batch(images, size);
+                let step = AdamStep { moments, ..AdamStep::new(images, COLOUR_RATES) };
+                step_over(device, &mut model, &vec![shot.clone(); size as usize], &step);
+            }
+            device.snapshot(&mut model).unwrap()
+        });
         assert_alike(&found, &expected, what);
     }
 }
@@ -730,9 +715,7 @@ fn a_step_is_that_over_a_photograph_of_the_views_size<B: TrainDevice>(device: &m
             let found = FirstStep::taken_by(device, &gaussians, &divided(&small, divisor));
             let expected = FirstStep::of_the_oracle(&gaussians, &small);
             let what = format!("{divisor:?}, {counted:?}");
-            assert_losses_agree(&found.loss, &expected.loss, (small.size(), &what));
-            let tolerance = gradient_tolerance(small.size());
-            assert_gradients_agree(&found.snapshot, &expected.snapshot, (tolerance, &what));
+            assert_same_steps(&found, &expected, (small.size(), &what));
             let norms = [&found, &expected].map(|step| &step.snapshot.gradient_norm_sums);
             assert_near(norms[0], norms[1], |norm| 1e-3 * norm.max(1e-4), &what);
         }

@@ -58,8 +58,8 @@ fn gradients_agree_whatever_the_size_and_the_loss<B: TrainDevice>(device: &mut B
         let (gaussians, mut shot) = clear_shot(size, seed, settings(3, seed));
         for lambda_dssim in [0.0, 0.2, 1.0] {
             shot.terms = Terms::photometric(lambda_dssim);
-            let found = FirstStep::taken_by(device, &gaussians, &shot).snapshot;
-            let expected = FirstStep::of_the_oracle(&gaussians, &shot).snapshot;
+            let [found, expected] =
+                beside_oracle!(device, FirstStep::taken_by(device, &gaussians, &shot).snapshot);
             let what = format!("{size:?} px, {lambda_dssim}");
             assert_gradients_agree(&found, &expected, (gradient_tolerance(size), &what));
         }
@@ -122,8 +122,7 @@ fn what_density_control_is_told_agrees_with_the_oracle<B: TrainDevice>(device: &
     for (count, seed) in [(1, 41), (90, 42), (250, 43)] {
         let gaussians = tame_gaussians(count, seed, 3);
         let shots = three_shots(&gaussians, [45, 23]);
-        let found = statistics(device, &gaussians, &shots);
-        let expected = statistics(&mut Cpu::<f64>::new(), &gaussians, &shots);
+        let [found, expected] = beside_oracle!(device, statistics(device, &gaussians, &shots));
         let views: Vec<&View> = shots.iter().map(|shot| &shot.view).collect();
         let sure = view_counts(&gaussians, &views);
         let open = sure.iter().filter(|count| count.is_none()).count();
@@ -170,24 +169,17 @@ fn only_frames_that_observe_are_counted<B: TrainDevice>(device: &mut B) {
     assert!(alone.views_seen.contains(&1));
 }
 
-fn ten_steps<B: TrainDevice>(
-    device: &mut B,
-    gaussians: &Gaussians,
-    shots: &[Shot],
-) -> (Vec<f64>, Snapshot<Gaussians>) {
-    let mut model = device.upload(gaussians).unwrap();
-    let losses = (1..=10)
-        .zip(shots.iter().cycle())
-        .map(|(number, shot)| step(device, &mut model, shot, (number, RATES)).total)
-        .collect();
-    (losses, device.snapshot(&mut model).unwrap())
-}
-
 fn ten_steps_take_the_same_way_as_the_oracle<B: TrainDevice>(device: &mut B) {
     let gaussians = tame_gaussians(60, 61, 3);
     let shots = three_shots(&gaussians, [45, 23]);
-    let (found_losses, found) = ten_steps(device, &gaussians, &shots);
-    let (expected_losses, expected) = ten_steps(&mut Cpu::<f64>::new(), &gaussians, &shots);
+    let [(found_losses, found), (expected_losses, expected)] = beside_oracle!(device, {
+        let mut model = device.upload(&gaussians).unwrap();
+        let losses: Vec<f64> = (1..=10)
+            .zip(shots.iter().cycle())
+            .map(|(number, shot)| step(device, &mut model, shot, (number, RATES)).total)
+            .collect();
+        (losses, device.snapshot(&mut model).unwrap())
+    });
     // The masks keep only the first step clear of cuts. After it a pixel in a hundred may part
     // by one quantum of 1/255.
     assert_near(&found_losses, &expected_losses, |_| 4e-5, "loss of step");
@@ -355,13 +347,11 @@ fn colours_that_no_view_sees_move_on_as_the_oracles<B: TrainDevice>(device: &mut
     // From the first step on, when the bias corrections change most, and past the longest time that
     // anything is put off.
     for count in [1, 2, 31, 126, 127, 128, 300] {
-        let oracle = &mut Cpu::<f64>::new();
-        let mut model = device.restore(start.clone()).unwrap();
-        let mut twin = oracle.restore(start.clone()).unwrap();
-        steps(device, &mut model, (&shot, 1..=count));
-        steps(oracle, &mut twin, (&shot, 1..=count));
-        let found = device.snapshot(&mut model).unwrap();
-        assert_alike(&found, &oracle.snapshot(&mut twin).unwrap(), &format!("{count} steps"));
+        let [found, expected] = beside_oracle!(
+            device,
+            changed(device, &start, |device, model| steps(device, model, (&shot, 1..=count))).1
+        );
+        assert_alike(&found, &expected, &format!("{count} steps"));
         let moved = |s: &Snapshot<Gaussians>| behind(&s.parameters, &s.parameters.means)[4].1[0];
         assert_ne!(moved(&found), moved(&start), "momentum moves them");
     }
@@ -424,8 +414,7 @@ fn whatever_reads_or_moves_rows_lets_their_colours_catch_up<B: TrainDevice>(devi
     let start = in_training(gaussians(), 83);
     let shot = looking_ahead(&start.parameters);
     for deed in [Deed::Download, Deed::Sample, Deed::Reorder, Deed::Densify] {
-        let found = after(device, (&start, &shot), deed);
-        let expected = after(&mut Cpu::<f64>::new(), (&start, &shot), deed);
+        let [found, expected] = beside_oracle!(device, after(device, (&start, &shot), deed));
         assert_alike(&found, &expected, &format!("{deed:?}"));
     }
 }
@@ -434,14 +423,12 @@ fn a_view_that_looks_where_no_other_did_sees_the_oracles_colours<B: TrainDevice>
     let start = in_training(gaussians(), 84);
     let shot = looking_ahead(&start.parameters);
     let (back, look) = (looking_back(), settings(3, 8));
-    let oracle = &mut Cpu::<f64>::new();
-    let mut model = device.restore(start.clone()).unwrap();
-    let mut twin = oracle.restore(start).unwrap();
-    let before = shown(device, &model, &back, &look);
-    steps(device, &mut model, (&shot, 1..=90));
-    steps(oracle, &mut twin, (&shot, 1..=90));
-    let found = shown(device, &model, &back, &look);
-    let expected = shown(oracle, &twin, &back, &look);
+    let [(before, found), (_, expected)] = beside_oracle!(device, {
+        let mut model = device.restore(start.clone()).unwrap();
+        let before = shown(device, &model, &back, &look);
+        steps(device, &mut model, (&shot, 1..=90));
+        (before, shown(device, &model, &back, &look))
+    });
     assert!(strays(&before, &found, |_| 5e-3) > 0, "the colours have moved");
     // Images agree within 1e-4 of colours of the order of 1; these are of the order of 10. A splat
     // at the cut of 1/255 changes a pixel by more, and few pixels are at a cut.

@@ -115,8 +115,7 @@ fn assert_agrees<B: TrainDevice>(
     count: u32,
     (rule, what): (&SurfaceRule, &str),
 ) -> (SurfaceTerms, Snapshot<Gaussians>) {
-    let found = regularised(device, gaussians, count, rule);
-    let expected = regularised(&mut Cpu::<f64>::new(), gaussians, count, rule);
+    let [found, expected] = beside_oracle!(device, regularised(device, gaussians, count, rule));
     assert_terms_agree(&found.0, &expected.0, what);
     assert_columns_agree(&gradients(&found.1), &gradients(&expected.1), CANCELLED, what);
     found
@@ -192,8 +191,7 @@ fn what_surfaces_ask_is_added_to_what_the_view_asks<B: TrainDevice>(device: &mut
     let shot = shot(&gaussians, &straight(), settings(3, 3), (3, Counted::Clear));
     // Entropy alone, which does not draw: tame Gaussians may be on the border of the view.
     let rule = with_terms([true, false, false]);
-    let found = shot_and_rule(device, &gaussians, &shot, &rule);
-    let expected = shot_and_rule(&mut Cpu::<f64>::new(), &gaussians, &shot, &rule);
+    let [found, expected] = beside_oracle!(device, shot_and_rule(device, &gaussians, &shot, &rule));
     assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, "with entropy"));
     let without = shot_and_rule(device, &gaussians, &shot, &with_terms([false; 3]));
     assert_eq!(without.first_moments.sh_dc.len(), found.first_moments.sh_dc.len());
@@ -286,9 +284,9 @@ pub(super) fn assert_compact_agrees(
     rule: &SurfaceRule,
     cancelled: f64,
 ) {
-    let (terms, after) = compared(&mut compact(), gaussians, (view, count, 0.0), rule);
-    let oracle = &mut Cpu::<f64>::new();
-    let (expected_terms, expected) = compared(oracle, gaussians, (view, count, 0.0), rule);
+    let device = &mut compact();
+    let [(terms, after), (expected_terms, expected)] =
+        beside_oracle!(device, compared(device, gaussians, (view, count, 0.0), rule));
     assert_terms_agree(&terms, &expected_terms, "compact");
     let size = |v: &f32| (f64::from(*v) / (1.0 - 0.999)).sqrt();
     let groups = after.second_moments.groups();

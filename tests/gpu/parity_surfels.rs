@@ -1,7 +1,5 @@
 //! Surfels: what every device draws of them, and its steps, against the CPU backend in double precision.
 
-use splat::backend::Contribution;
-
 use crate::normals::{first_step, with_depths};
 use crate::prelude::*;
 
@@ -43,15 +41,6 @@ fn images_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     }
 }
 
-fn drawn<B: TrainDevice>(
-    device: &mut B,
-    surfels: &Gaussians,
-    at: (&View, &DrawSettings),
-) -> Rendered {
-    let model = device.upload(surfels).unwrap();
-    drawn_either(device, &model, at)
-}
-
 fn depths_and_normals_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
     let (mut medians, mut off) = (0, 0);
     for (seed, size) in (1..).zip(SIZES) {
@@ -65,8 +54,10 @@ fn depths_and_normals_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &
                 median: true,
                 ..surfel_settings(seed)
             };
-            let found = drawn(device, &surfels, (&view, &maps));
-            let expected = drawn(&mut Cpu::<f64>::new(), &surfels, (&view, &maps));
+            let [found, expected] = beside_oracle!(device, {
+                let model = device.upload(&surfels).unwrap();
+                drawn_either(device, &model, (&view, &maps))
+            });
             let clear = clear_pixels(&composite(&surfels, &view, &maps));
             let of = |rendered: &Rendered, pixel: usize| {
                 let surface = &rendered.surface.as_ref().unwrap()[pixel * 4..][..4];
@@ -119,12 +110,11 @@ fn steps_by_normals_and_depths_of_surfels_agree_with_the_oracle<B: TrainDevice>(
         let both = with_depths(shot(&surfels, &view, settings, (seed, Counted::Clear)), &surfels);
         for shot in [plain, both] {
             for depths in [NormalDepths::All, NormalDepths::Opaque] {
-                let (found, _) = first_step(device, &surfels, (&shot, depths));
-                let oracle = &mut Cpu::<f64>::new();
-                let (expected, _) = first_step(oracle, &surfels, (&shot, depths));
+                let [found, expected] =
+                    beside_oracle!(device, first_step(device, &surfels, (&shot, depths)))
+                        .map(|(step, _)| step.snapshot);
                 let what = format!("{size:?} px, {depths:?}");
-                let snapshots = (&found.snapshot, &expected.snapshot);
-                assert_gradients_agree(snapshots.0, snapshots.1, (GRADIENT_TOLERANCE, &what));
+                assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
             }
         }
     }
@@ -172,41 +162,25 @@ fn surfels_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: &m
     }
 }
 
-/// Returns the weight of each surfel in a view, and its contribution.
-fn weights_and_contributions<B: TrainDevice>(
-    device: &mut B,
-    surfels: &Gaussians,
-) -> (Vec<f32>, Vec<Contribution>) {
-    let view = view();
-    let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
-    let mut model = device.upload(surfels).unwrap();
-    let mut sums = device.no_contributions(&model, &vec![false; surfels.len()]).unwrap();
-    let image = &photo(view.camera.width, view.camera.height, None);
-    let target = device.upload_target(Photo { image, stay: Stay::Transient }).unwrap();
-    device.add_contributions(&model, &view, &settings, &target, &mut sums).unwrap();
-    let contributions = device.read_contributions(&sums).unwrap();
-    device.weigh(&mut model, &[&view], &settings).unwrap();
-    (device.snapshot(&mut model).unwrap().gradient_norm_sums, contributions)
-}
-
 fn weights_and_contributions_of_surfels_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
-    let surfels = facing_surfels(40, 9);
-    let (weights, contributions) = weights_and_contributions(device, &surfels);
-    let (expected_weights, expected_contributions) =
-        weights_and_contributions(&mut Cpu::<f64>::new(), &surfels);
+    let (surfels, view) = (facing_surfels(40, 9), view());
+    let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
+    let image = &photo(view.camera.width, view.camera.height, None);
+    let [found, expected] = beside_oracle!(device, {
+        let mut model = device.upload(&surfels).unwrap();
+        let mut sums = device.no_contributions(&model, &[false; 40]).unwrap();
+        let target = device.glance(image).unwrap();
+        device.add_contributions(&model, &view, &settings, &target, &mut sums).unwrap();
+        let contributions = device.read_contributions(&sums).unwrap();
+        device.weigh(&mut model, &[&view], &settings).unwrap();
+        let contributed: Vec<f32> = contributions.iter().map(|found| found.weight).collect();
+        [device.snapshot(&mut model).unwrap().gradient_norm_sums, contributed]
+    });
     // A pixel of a borderline splat, whose weight is 1/255, is seen in one precision alone.
     let allowed = |weight: f64| 0.02 + 1e-3 * weight;
-    let weights_of = |all: &[Contribution]| {
-        all.iter().map(|contribution| contribution.weight).collect::<Vec<_>>()
-    };
-    assert_near(&weights, &expected_weights, allowed, "weight");
-    assert_near(
-        &weights_of(&contributions),
-        &weights_of(&expected_contributions),
-        allowed,
-        "contribution",
-    );
-    assert!(weights.iter().filter(|&&weight| weight > 0.5).count() > 5);
+    assert_near(&found[0], &expected[0], allowed, "weight");
+    assert_near(&found[1], &expected[1], allowed, "contribution");
+    assert!(found[0].iter().filter(|&&weight| weight > 0.5).count() > 5);
 }
 
 fn what_surfels_lack_is_refused<B: TrainDevice>(device: &mut B) {

@@ -145,23 +145,16 @@ fn clear_pixels(mesh: &TriangleMesh, view: &View, drawing: &DrawSettings) -> Vec
     (0..height).flat_map(|y| (0..width).map(move |x| of_pixel(x, y))).collect()
 }
 
-fn drawn<B: TrainDevice>(
-    device: &mut B,
-    mesh: &TriangleMesh,
-    at: (&View, &DrawSettings),
-) -> Rendered {
-    let model = upload(device, mesh);
-    drawn_either(device, &model, at)
-}
-
 fn assert_images_agree<B: TrainDevice>(
     device: &mut B,
     mesh: &TriangleMesh,
     (view, drawing): (&View, &DrawSettings),
     what: &str,
 ) -> usize {
-    let found = drawn(device, mesh, (view, drawing));
-    let expected = drawn(&mut Cpu::<f64>::new(), mesh, (view, drawing));
+    let [found, expected] = beside_oracle!(device, {
+        let model = upload(device, mesh);
+        drawn_either(device, &model, (view, drawing))
+    });
     let clear = clear_pixels(mesh, view, drawing);
     let of = |rendered: &Rendered, pixel: usize| {
         let rgb = &rendered.rgb[pixel * 3..][..3];
@@ -238,8 +231,7 @@ fn assert_steps_agree<B: TrainDevice>(
     shots: &[Shot],
     what: &str,
 ) {
-    let (found, _) = step(device, mesh, shots);
-    let (expected, _) = step(&mut Cpu::<f64>::new(), mesh, shots);
+    let [(found, _), (expected, _)] = beside_oracle!(device, step(device, mesh, shots));
     let groups = gradients(&found).into_iter().zip(gradients(&expected));
     for ((name, _, found), (_, _, expected)) in groups {
         if matches!(name, "log_scales" | "quats") {
@@ -321,10 +313,9 @@ fn triangles_that_are_hard_to_see_agree_with_the_oracle<B: TrainDevice>(device: 
             let drawing = drawing(seed, window(0.8, samples));
             assert_images_agree(device, &mesh, (&view(), &drawing), what);
             let shots = [shot_of(&mesh, &view(), drawing)];
-            let (found, _) = step(device, &mesh, &shots);
+            let [(found, _), (expected, _)] = beside_oracle!(device, step(device, &mesh, &shots));
             let values = found.first_moments.means.iter().chain(&found.first_moments.sh_dc);
             assert!(values.clone().all(|d| d.is_finite()), "{what}: {values:?}");
-            let (expected, _) = step(&mut Cpu::<f64>::new(), &mesh, &shots);
             assert_gradients_agree(&found, &expected, (5e-3, what));
         }
     }
@@ -334,8 +325,7 @@ fn what_views_show_of_triangles_agrees_with_the_oracle<B: TrainDevice>(device: &
     for samples in [1, 2] {
         let mesh = mesh(120, 7);
         let mut shots = [shot_of(&mesh, &view(), drawing(3, window(0.9, samples)))];
-        let (_, found) = step(device, &mesh, &shots);
-        let (_, expected) = step(&mut Cpu::<f64>::new(), &mesh, &shots);
+        let [(_, found), (_, expected)] = beside_oracle!(device, step(device, &mesh, &shots));
         assert!(expected.weights.iter().filter(|&&weight| weight > 0.1).count() > 20);
         let norms = &expected.gradient_norms;
         let largest = norms.iter().copied().fold(0.0, f32::max);
@@ -361,23 +351,16 @@ fn meshes_change_as_the_oracle_changes_them<B: TrainDevice>(device: &mut B) {
     let most = u32::try_from(kept.len() + midpoints.len()).unwrap();
     let faces: Vec<[u32; 3]> = (0..50).map(|i| [i, i + 1, most - 1 - i]).collect();
     let change = Remesh { kept: &kept, midpoints: &midpoints, faces: &faces };
-    fn changed<B: TrainDevice>(
-        device: &mut B,
-        mesh: &TriangleMesh,
-        shot: &Shot,
-        change: &Remesh<'_>,
-    ) -> Snapshot<Gaussians> {
-        let mut model = upload(device, mesh);
-        step_over(device, &mut model, from_ref(shot), &AdamStep::new(1, RATES));
-        device.remesh(&mut model, change).unwrap();
+    let [found, expected] = beside_oracle!(device, {
+        let mut model = upload(device, &mesh);
+        step_over(device, &mut model, from_ref(&shot), &AdamStep::new(1, RATES));
+        device.remesh(&mut model, &change).unwrap();
         assert_eq!(device.faces(&model), change.faces);
         let statistics = device.face_statistics(&model).unwrap();
         assert!(statistics.weights.iter().all(|&weight| weight == 0.0));
         assert_eq!(statistics.weights.len(), change.faces.len());
         device.snapshot(&mut model).unwrap()
-    }
-    let found = changed(device, &mesh, &shot, &change);
-    let expected = changed(&mut Cpu::<f64>::new(), &mesh, &shot, &change);
+    });
     let parts = |of: &Snapshot<Gaussians>| [of.parameters.clone(), of.first_moments.clone()];
     for (found, expected) in parts(&found).iter().zip(&parts(&expected)) {
         for (found, expected) in found.groups().iter().zip(expected.groups()) {
@@ -403,14 +386,12 @@ fn floors_rise_as_those_of_the_oracle<B: TrainDevice>(device: &mut B) {
     let rows = mesh.vertices.len();
     mesh.vertices.opacity_logits =
         (0..rows).map(|row| (row as f64 - 0.5 * rows as f64).to_f32()).collect();
-    fn raised<B: TrainDevice>(device: &mut B, mesh: &TriangleMesh) -> Vec<f32> {
-        let mut model = upload(device, mesh);
+    let [found, expected] = beside_oracle!(device, {
+        let mut model = upload(device, &mesh);
         let rise = Adjust::RaiseOpacityFloor { before: 0.1, after: 0.4 };
         device.adjust(&mut model, &rise).unwrap();
         device.snapshot(&mut model).unwrap().parameters.opacity_logits
-    }
-    let found = raised(device, &mesh);
-    let expected = raised(&mut Cpu::<f64>::new(), &mesh);
+    });
     // Single precision has three digits of the distance of an opacity to the floor.
     assert_near(&found, &expected, |logit| 0.1 + 1e-3 * logit.abs(), "logit");
 }

@@ -131,9 +131,8 @@ fn assert_steps_agree<B: TrainDevice>(
     terms: &Terms,
     (share, what): (f64, &str),
 ) {
-    let (found, values) = first_step(device, gaussians, (pair, drawing), terms);
-    let oracle = &mut Cpu::<f64>::new();
-    let (expected, expected_values) = first_step(oracle, gaussians, (pair, drawing), terms);
+    let [(found, values), (expected, expected_values)] =
+        beside_oracle!(device, first_step(device, gaussians, (pair, drawing), terms));
     let [value, expected_value] =
         [values, expected_values].map(|all| all.get("multi_view").unwrap());
     assert!(expected_value > 0.01, "{what}: {expected_value}");

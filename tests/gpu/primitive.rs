@@ -185,9 +185,9 @@ fn several_views_move_balls_as_the_oracle_does<B: Render<Balls>>(device: &mut B)
             let balls = balls(40, 4);
             let drawing = DrawSettings { statistics, ..drawing(filter) };
             let shots = shots(&balls, drawing);
-            let expected = first_step::<Balls, _>(&mut Cpu::<f64>::new(), &balls, &shots);
+            let [found, expected] =
+                beside_oracle!(device, first_step::<Balls, _>(device, &balls, &shots));
             let what = format!("{filter:?}, {statistics:?}");
-            let found = first_step::<Balls, B>(device, &balls, &shots);
             assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, &what));
             assert_eq!(found.views_seen, expected.views_seen, "{what}");
             assert_sums_agree(&found, &expected, &what);
@@ -216,8 +216,8 @@ fn steps<B: Render<Balls>>(
 fn balls_take_the_oracles_way_for_a_few_steps<B: Render<Balls>>(device: &mut B) {
     let balls = balls(40, 5);
     let shots = shots(&balls, drawing(Footprint::DILATED));
-    let (found_losses, found) = steps(device, &balls, (&shots, RATES), 5);
-    let (losses, expected) = steps(&mut Cpu::<f64>::new(), &balls, (&shots, RATES), 5);
+    let [(found_losses, found), (losses, expected)] =
+        beside_oracle!(device, steps(device, &balls, (&shots, RATES), 5));
     // As of Gaussians: after the first step a pixel in a hundred may part by a quantum of 1/255.
     assert_near(&found_losses, &losses, |_| 4e-5, "loss");
     let groups = paired(&found.parameters, &expected.parameters);

@@ -7,6 +7,17 @@ use splat::model::Group;
 
 use crate::common::prelude::*;
 
+/// Evaluates an expression with the device, then with the CPU in double precision under the device's name. Returns
+/// the found result and the expected one.
+macro_rules! beside_oracle {
+    ($device:ident, $run:expr) => {{
+        let found = $run;
+        let $device = &mut Cpu::<f64>::new();
+        [found, $run]
+    }};
+}
+pub(crate) use beside_oracle;
+
 /// A photograph without a mask and without maps.
 pub(crate) fn image([width, height]: [u32; 2], rgb: Vec<u8>) -> Arc<Image> {
     Arc::new(Image { width, height, rgb, mask: None, depth: None, normals: None })
@@ -103,8 +114,8 @@ pub(crate) fn assert_step_agrees<B: TrainDevice>(
     what: &str,
 ) {
     let step = AdamStep::new(1, RATES);
-    let (_, found) = stepped(device, gaussians, shots, &step);
-    let (_, expected) = stepped(&mut Cpu::<f64>::new(), gaussians, shots, &step);
+    let [(_, found), (_, expected)] =
+        beside_oracle!(device, stepped(device, gaussians, shots, &step));
     assert_gradients_agree(&found, &expected, (GRADIENT_TOLERANCE, what));
 }
 
