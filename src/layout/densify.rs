@@ -89,45 +89,25 @@ impl Count for DensifyCount {
     }
 }
 
-/// Buffers of a densification step: 8 bytes per Gaussian and a chunk of rows.
-pub struct SelectionSlots<A: Source> {
-    /// `[1]`
-    pub counts: A::Block<DensityCounts>,
-    /// One per row, new ones included: first whether the row grows, then whether it stays.
-    pub flags: A::Block<u32>,
-    /// Exclusive sums of the flags.
-    pub ranks: A::Block<u32>,
-    /// Survivors of a chunk that moves.
-    pub rows: A::Block<u32>,
-}
-
-impl<A: Source> SelectionSlots<A> {
-    /// Reserves the buffers for all rows that may exist after the step.
-    pub fn reserve(source: &A, sizes: &DensifySizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            counts: source.take(&COUNTS, sizes)?,
-            flags: source.take(&FLAGS, sizes)?,
-            ranks: source.take(&RANKS, sizes)?,
-            rows: source.take(&ROWS, sizes)?,
-        })
+buffers! {
+    /// Buffers of a densification step: 8 bytes per Gaussian and a chunk of rows.
+    pub struct SelectionSlots(sizes: DensifySizes) {
+        /// `[1]`
+        counts: DensityCounts = COUNTS;
+        /// One per row, new ones included: first whether the row grows, then whether it stays.
+        flags: u32 = FLAGS;
+        /// Exclusive sums of the flags.
+        ranks: u32 = RANKS;
+        /// Survivors of a chunk that moves.
+        rows: u32 = ROWS;
     }
-}
 
-/// Candidates by score, if not all of them grow.
-pub struct Choice<A: Source> {
-    /// Scores, with a second buffer for the sort.
-    pub keys: [A::Block<u32>; 2],
-    /// Rows, with a second buffer for the sort.
-    pub rows: [A::Block<u32>; 2],
-}
-
-impl<A: Source> Choice<A> {
-    /// Reserves the buffers for all candidates.
-    pub fn reserve(source: &A, sizes: &DensifySizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            keys: source.take_two(&KEYS, sizes)?,
-            rows: source.take_two(&CANDIDATES, sizes)?,
-        })
+    /// Candidates by score, if not all of them grow.
+    pub struct Choice(sizes: DensifySizes) {
+        /// Scores, with a second buffer for the sort.
+        keys: u32 = KEYS, two;
+        /// Rows, with a second buffer for the sort.
+        rows: u32 = CANDIDATES, two;
     }
 }
 
@@ -159,25 +139,16 @@ impl Count for DrawCount {
     }
 }
 
-/// Buffers of a draw: at most 16 bytes per Gaussian, as for reordering.
-pub struct Draw<A: Source> {
-    /// Copies of each row; `[rows]`.
-    pub counts: A::Block<u32>,
-    /// Weights, then their inclusive sums; `[rows]`.
-    pub sums: A::Block<u64>,
-    /// Source row of each copy. If dead rows move, one per row: first whether the row is dead, then the inclusive
-    /// count of dead rows.
-    pub sources: A::Block<u32>,
-}
-
-impl<A: Source> Draw<A> {
-    /// Reserves the buffers for the copies.
-    pub fn reserve(source: &A, sizes: &DrawSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            counts: source.take(&COPIES, sizes)?,
-            sums: source.take(&WEIGHTS, sizes)?,
-            sources: source.take(&SOURCES, sizes)?,
-        })
+buffers! {
+    /// Buffers of a draw: at most 16 bytes per Gaussian, as for reordering.
+    pub struct Draw(sizes: DrawSizes) {
+        /// Copies of each row; `[rows]`.
+        counts: u32 = COPIES;
+        /// Weights, then their inclusive sums; `[rows]`.
+        sums: u64 = WEIGHTS;
+        /// Source row of each copy. If dead rows move, one per row: first whether the row is dead, then the inclusive
+        /// count of dead rows.
+        sources: u32 = SOURCES;
     }
 }
 
@@ -231,21 +202,13 @@ impl Count for MoveCount {
     }
 }
 
-/// Rows and their sort keys; one buffer of rows stays beside [`MOVED_COLUMNS`].
-pub struct Moves<A: Source> {
-    /// Source row of each slot, with a second buffer for the sort; `[rows]`.
-    pub rows: [A::Block<u32>; 2],
-    /// Sort keys, with a second buffer; `[rows]`.
-    pub keys: [A::Block<u32>; 2],
-}
-
-impl<A: Source> Moves<A> {
-    /// Reserves the buffers for all Gaussians.
-    pub fn reserve(source: &A, sizes: &MoveSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            rows: source.take_two(&ORDERED_ROWS, sizes)?,
-            keys: source.take_two(&MORTON_KEYS, sizes)?,
-        })
+buffers! {
+    /// Rows and their sort keys; one buffer of rows stays beside [`MOVED_COLUMNS`].
+    pub struct Moves(sizes: MoveSizes) {
+        /// Source row of each slot, with a second buffer for the sort; `[rows]`.
+        rows: u32 = ORDERED_ROWS, two;
+        /// Sort keys, with a second buffer; `[rows]`.
+        keys: u32 = MORTON_KEYS, two;
     }
 }
 

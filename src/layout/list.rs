@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use super::library::Library;
 use super::replay::Replay;
 use super::request::{Records, ViewRequest};
-use super::slot::{Count, Lifetime, Source, Taken as _};
+use super::slot::{Count, Lifetime, Source};
 use crate::abi::{
     BLEND_BLOCK, BLEND_CHUNK, BLEND_WARP_TILES, FEATURES_WIDTH, SHORT_KEYS_MAX, TileRange, TileRect,
 };
@@ -147,67 +147,33 @@ impl Count for ListCount {
     }
 }
 
-/// Input of the lists of bands, in separate scratch: the backward pass overwrites the order of the splats with
-/// gradients.
-pub struct OrderSlots<A: Source> {
-    /// Splats, front to back; `[visible]`.
-    pub splat_indices: A::Block<u32>,
-    /// Tiles of each splat; `[visible]`.
-    pub tiles: A::Block<TileRect>,
-}
-
-impl<A: Source> OrderSlots<A> {
-    /// Reserves the buffers for the splats that are counted again.
-    pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            splat_indices: source.take(&SPLATS_BY_DEPTH, sizes)?,
-            tiles: source.take(&SPLAT_TILES, sizes)?,
-        })
+buffers! {
+    /// Input of the lists of bands, in separate scratch: the backward pass overwrites the order of the splats with
+    /// gradients.
+    pub struct OrderSlots(sizes: ListSizes) {
+        /// Splats, front to back; `[visible]`.
+        splat_indices: u32 = SPLATS_BY_DEPTH;
+        /// Tiles of each splat; `[visible]`.
+        tiles: TileRect = SPLAT_TILES;
     }
 
-    /// Returns the bytes of all buffers.
-    pub fn bytes(&self) -> u64 {
-        self.splat_indices.bytes() + self.tiles.bytes()
+    /// Lists of the tiles' splats, with a second buffer for the sort.
+    pub struct List(sizes: ListSizes) {
+        /// Range of each tile of the view; `[tiles]`.
+        ranges: TileRange = TILES;
+        /// Splats, front to back within a tile; `[instances]`. The sort starts in the buffer from which it ends in this
+        /// one, so that later blocks follow the buffer that stays.
+        splat_from_instance: u32 = INSTANCES;
+        /// Second buffer of the sort.
+        spare: u32 = INSTANCES_SPARE;
     }
-}
 
-/// Lists of the tiles' splats, with a second buffer for the sort.
-pub struct List<A: Source> {
-    /// Range of each tile of the view; `[tiles]`.
-    pub ranges: A::Block<TileRange>,
-    /// Splats, front to back within a tile; `[instances]`. The sort starts in the buffer from which it ends in this
-    /// one, so that later blocks follow the buffer that stays.
-    pub splat_from_instance: A::Block<u32>,
-    /// Second buffer of the sort.
-    pub spare: A::Block<u32>,
-}
-
-impl<A: Source> List<A> {
-    /// Reserves the buffers of a list.
-    pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            ranges: source.take(&TILES, sizes)?,
-            splat_from_instance: source.take(&INSTANCES, sizes)?,
-            spare: source.take(&INSTANCES_SPARE, sizes)?,
-        })
-    }
-}
-
-/// Instances of each splat in a band, and the first instance of each.
-pub struct CountSlots<A: Source> {
-    /// Instances by splat; `[visible]`.
-    pub counts: A::Block<u32>,
-    /// First instances, front to back; `[visible]`.
-    pub firsts: A::Block<u32>,
-}
-
-impl<A: Source> CountSlots<A> {
-    /// Reserves the buffers for the splats that are counted again.
-    pub fn reserve(source: &A, sizes: &ListSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            counts: source.take(&SPLAT_COUNTS, sizes)?,
-            firsts: source.take(&SPLAT_FIRSTS, sizes)?,
-        })
+    /// Instances of each splat in a band, and the first instance of each.
+    pub struct CountSlots(sizes: ListSizes) {
+        /// Instances by splat; `[visible]`.
+        counts: u32 = SPLAT_COUNTS;
+        /// First instances, front to back; `[visible]`.
+        firsts: u32 = SPLAT_FIRSTS;
     }
 }
 
@@ -229,56 +195,36 @@ impl<A: Source> Keys<A> {
     }
 }
 
-/// State that the forward pass keeps for the backward pass.
-pub struct BackwardSlots<A: Source> {
-    /// Instances that each warp tile has read; [tiles, warp tiles].
-    pub reached: A::Block<u32>,
-    /// State of a tile's pixels before each chunk of its list but the first.
-    pub states: A::Block<f32>,
-    /// State of the pixels' inverse depths.
-    pub depth_states: Option<A::Block<f32>>,
-    /// State of the pixels' surface maps, inverse depths included.
-    pub map_states: Option<A::Block<f32>>,
-    /// Bit for each instance and warp tile that the instance reaches; [words, warp tiles].
-    pub hits: A::Block<u32>,
-    /// Tile and index of each chunk that pixels reached; [chunks, 2].
-    pub chunks: A::Block<u32>,
-    /// Number of chunks; `[1]`.
-    pub chunk_count: A::Block<u32>,
+buffers! {
+    /// State that the forward pass keeps for the backward pass.
+    pub struct BackwardSlots(sizes: ListSizes, request: ViewRequest) {
+        /// Instances that each warp tile has read; [tiles, warp tiles].
+        reached: u32 = REACHED;
+        /// State of a tile's pixels before each chunk of its list but the first.
+        states: f32 = STATES;
+        /// State of the pixels' inverse depths, or of their squares. The states of maps contain the inverse depths.
+        depth_states: f32 = DEPTH_STATES,
+            if (request.inverse_depths && !request.maps) || request.inverse_squares;
+        /// State of the pixels' surface maps, inverse depths included.
+        map_states: f32 = MAP_STATES, if request.maps;
+        /// Bit for each instance and warp tile that the instance reaches; [words, warp tiles].
+        hits: u32 = HITS;
+        /// Tile and index of each chunk that pixels reached; [chunks, 2].
+        chunks: u32 = CHUNKS;
+        /// Number of chunks; `[1]`.
+        chunk_count: u32 = CHUNK_COUNT;
+    }
 }
 
 impl<A: Source> BackwardSlots<A> {
-    /// Reserves the buffers; `None` for triangles or without a backward pass.
-    pub fn reserve(
+    /// Reserves the buffers, but for triangles or without a backward pass.
+    pub fn reserve_if_kept(
         source: &A,
         sizes: &ListSizes,
         request: &ViewRequest,
     ) -> Result<Option<Self>, A::Error> {
-        if !request.backward() || request.records == Records::Triangles {
-            return Ok(None);
-        }
-        // The states of maps contain the inverse depths, but not their squares.
-        let has_depths = (request.inverse_depths && !request.maps) || request.inverse_squares;
-        Ok(Some(Self {
-            reached: source.take(&REACHED, sizes)?,
-            states: source.take(&STATES, sizes)?,
-            depth_states: source.take_if(has_depths, &DEPTH_STATES, sizes)?,
-            map_states: source.take_if(request.maps, &MAP_STATES, sizes)?,
-            hits: source.take(&HITS, sizes)?,
-            chunks: source.take(&CHUNKS, sizes)?,
-            chunk_count: source.take(&CHUNK_COUNT, sizes)?,
-        }))
-    }
-
-    /// Returns the bytes of all buffers.
-    pub fn bytes(&self) -> u64 {
-        self.reached.bytes()
-            + self.states.bytes()
-            + self.depth_states.bytes()
-            + self.map_states.bytes()
-            + self.hits.bytes()
-            + self.chunks.bytes()
-            + self.chunk_count.bytes()
+        let is_kept = request.backward() && request.records != Records::Triangles;
+        is_kept.then(|| Self::reserve(source, sizes, request)).transpose()
     }
 }
 
@@ -303,7 +249,7 @@ fn replay(source: &Replay, sizes: &ListSizes, request: &ViewRequest) -> Result<(
         KeyWidth::Bits32 => source.sort32(sizes.instances, sizes.key_bits()),
     }
     drop((keys, counts, splat_from_instance));
-    let kept = BackwardSlots::reserve(source, sizes, request)?;
+    let kept = BackwardSlots::reserve_if_kept(source, sizes, request)?;
     drop((ranges, spare, kept));
     Ok(())
 }
@@ -331,7 +277,7 @@ mod tests {
         assert_eq!((sizes.tile_count(), sizes.chunks_max()), (1700, 3906 + 1700));
         assert_eq!((sizes.key_width(), sizes.key_bits()), (KeyWidth::Bits16, 11));
         let source = Replay::default();
-        let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &REQUEST);
+        let Ok(kept) = BackwardSlots::reserve_if_kept(&source, &sizes, &REQUEST);
         // Eight warp tiles per tile; the pixels of 3907 starts; words of 32 instances; chunks and their number.
         let hits = 4 * 8 * (31_250 + 1700 + 1);
         let expected = 4 * 8 * 1700 + 16 * 256 * 3907 + hits + 8 * 5606 + 4;
@@ -339,7 +285,7 @@ mod tests {
         // Inverse depths take a fifth more. Maps contain them and take as much as the colours.
         let more = |inverse_depths, maps| {
             let request = ViewRequest { inverse_depths, maps, ..REQUEST };
-            let Ok(kept) = BackwardSlots::reserve(&source, &sizes, &request);
+            let Ok(kept) = BackwardSlots::reserve_if_kept(&source, &sizes, &request);
             kept.map_or(0, |kept| kept.bytes()) - expected
         };
         assert_eq!([more(true, false), more(true, true)], [4 * 256 * 3907, 16 * 256 * 3907]);

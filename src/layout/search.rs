@@ -112,39 +112,23 @@ impl Count for SearchCount {
     }
 }
 
-/// Buffers that put rows in the order of the leaves; one buffer of rows stays.
-pub struct SearchOrder<A: Source> {
-    /// Rows, with a second buffer for the sort.
-    pub rows: [A::Block<u32>; 2],
-    /// Sort keys, with a second buffer.
-    pub keys: [A::Block<u32>; 2],
-    /// Extent of each segment.
-    pub extents: A::Block<u32>,
-}
-
-impl<A: Source> SearchOrder<A> {
-    /// Reserves the buffers for all Gaussians.
-    pub fn reserve(source: &A, sizes: &SearchSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            rows: source.take_two(&ROWS, sizes)?,
-            keys: source.take_two(&KEYS, sizes)?,
-            extents: source.take(&EXTENTS, sizes)?,
-        })
+buffers! {
+    /// Buffers that put rows in the order of the leaves; one buffer of rows stays.
+    pub struct SearchOrder(sizes: SearchSizes) {
+        /// Rows, with a second buffer for the sort.
+        rows: u32 = ROWS, two;
+        /// Sort keys, with a second buffer.
+        keys: u32 = KEYS, two;
+        /// Extent of each segment.
+        extents: u32 = EXTENTS;
     }
-}
 
-/// Boxes of the leaves, and of each group of 32 boxes.
-pub struct SearchTree<A: Source> {
-    /// Centres in the order of the leaves, [leaves, 32, 4].
-    pub centres: A::Block<f32>,
-    /// Boxes, level after level, leaves first; [boxes, 8].
-    pub boxes: A::Block<f32>,
-}
-
-impl<A: Source> SearchTree<A> {
-    /// Reserves the buffers for all Gaussians.
-    pub fn reserve(source: &A, sizes: &SearchSizes) -> Result<Self, A::Error> {
-        Ok(Self { centres: source.take(&CENTRES, sizes)?, boxes: source.take(&BOXES, sizes)? })
+    /// Boxes of the leaves, and of each group of 32 boxes.
+    pub struct SearchTree(sizes: SearchSizes) {
+        /// Centres in the order of the leaves, [leaves, 32, 4].
+        centres: f32 = CENTRES;
+        /// Boxes, level after level, leaves first; [boxes, 8].
+        boxes: f32 = BOXES;
     }
 }
 

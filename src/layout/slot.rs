@@ -207,6 +207,12 @@ impl<B: Taken> Taken for Option<B> {
     }
 }
 
+impl<B: Taken> Taken for [B; 2] {
+    fn bytes(&self) -> u64 {
+        self.iter().map(Taken::bytes).sum()
+    }
+}
+
 /// Declares slots and `ALL`, their table. For each index space: `[pub] NAME: element = "label", Purpose, index,
 /// elements per index, "content";`.
 macro_rules! slots {
@@ -238,5 +244,50 @@ macro_rules! slots {
                 width: $width,
             },
         )*)*];
+    };
+}
+
+/// Declares groups of buffers: their structs, with `reserve`, which allocates the buffers in their order, and `bytes`.
+/// For each buffer: `name: element = SLOT;`. Two consecutive buffers of a slot end with `, two`. A buffer that only
+/// some requests need ends with `, if condition`.
+macro_rules! buffers {
+    ($(
+        $(#[$doc:meta])*
+        pub struct $name:ident($sizes:ident: $size_type:ty $(, $request:ident: $request_type:ty)?) {$(
+            $(#[$field_doc:meta])*
+            $field:ident: $element:ty = $slot:ident $(, $form:ident $($wanted:expr)?)?;
+        )*}
+    )*) => {$(
+        $(#[$doc])*
+        pub struct $name<A: $crate::layout::slot::Source> {$(
+            $(#[$field_doc])*
+            pub $field: buffers!(@type A, $element $(, $form)?),
+        )*}
+
+        impl<A: $crate::layout::slot::Source> $name<A> {
+            /// Reserves the buffers.
+            pub fn reserve(
+                source: &A,
+                $sizes: &$size_type,
+                $($request: &$request_type)?
+            ) -> Result<Self, A::Error> {
+                Ok(Self {$(
+                    $field: buffers!(@take source, $slot, $sizes $(, $form $($wanted)?)?),
+                )*})
+            }
+
+            /// Returns the bytes of all buffers.
+            pub fn bytes(&self) -> u64 {
+                0 $(+ $crate::layout::slot::Taken::bytes(&self.$field))*
+            }
+        }
+    )*};
+    (@type $source:ident, $element:ty) => { $source::Block<$element> };
+    (@type $source:ident, $element:ty, two) => { [$source::Block<$element>; 2] };
+    (@type $source:ident, $element:ty, if) => { Option<$source::Block<$element>> };
+    (@take $source:ident, $slot:ident, $sizes:ident) => { $source.take(&$slot, $sizes)? };
+    (@take $source:ident, $slot:ident, $sizes:ident, two) => { $source.take_two(&$slot, $sizes)? };
+    (@take $source:ident, $slot:ident, $sizes:ident, if $wanted:expr) => {
+        $source.take_if($wanted, &$slot, $sizes)?
     };
 }

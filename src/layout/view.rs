@@ -1,7 +1,7 @@
 //! Buffers of a view: splats, pixels, and the input of surface terms.
 
 use super::request::{Records, Use, ViewRequest};
-use super::slot::{Count, Lifetime, Source, Taken};
+use super::slot::{Count, Lifetime, Source};
 use crate::abi::{FEATURES_WIDTH, RAY_WIDTH, RECORD_WIDTH, SURFACE_WIDTH, VERTEX_WIDTH};
 use crate::layout::schema::LANES;
 use crate::math::Divisor;
@@ -140,12 +140,23 @@ pub struct Projected<A: Source> {
     pub splats: SplatSlots<A>,
 }
 
-/// Buffers of splats and their gradients.
-pub struct SplatSlots<A: Source> {
-    /// Gradients, [capacity, record]; scratch of the sort before the backward pass.
-    pub gradients: A::Block<f32>,
-    /// [capacity, record]
-    pub records: A::Block<f32>,
+buffers! {
+    /// Buffers of splats and their gradients. The splats are last, so that their memory is free when they are dropped
+    /// first.
+    pub struct SplatSlots(sizes: ViewSizes) {
+        /// Gradients, [capacity, record]; scratch of the sort before the backward pass.
+        gradients: f32 = SPLAT_GRADIENTS;
+        /// [capacity, record]
+        records: f32 = SPLATS;
+    }
+
+    /// Buffers of a rank's Gaussians in a view of another rank. After the splats are sent, gradients overwrite them.
+    pub struct SentSplats(sizes: ViewSizes) {
+        /// Splat index of each Gaussian; `[gaussians]`.
+        splat_from_gaussian: u32 = SPLAT_FROM_GAUSSIAN;
+        /// [capacity, record]
+        records: f32 = SPLATS;
+    }
 }
 
 impl<A: Source> Projected<A> {
@@ -166,247 +177,113 @@ impl<A: Source> Projected<A> {
     }
 }
 
-impl<A: Source> SplatSlots<A> {
-    /// Reserves the buffers. The splats are last, so that their memory is free when they are dropped first.
-    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            gradients: source.take(&SPLAT_GRADIENTS, sizes)?,
-            records: source.take(&SPLATS, sizes)?,
-        })
+buffers! {
+    /// Features of splats, which are blended into surface maps.
+    pub struct FeatureSlots(sizes: ViewSizes, request: ViewRequest) {
+        /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
+        values: f32 = FEATURES;
+        /// Gradients of the features, if a backward pass follows; [visible, 4].
+        gradients: f32 = FEATURE_GRADIENTS, if request.backward();
+    }
+
+    /// Buffers of splats in ray space.
+    pub struct RaySlots(sizes: ViewSizes, request: ViewRequest) {
+        /// [visible, 16]
+        values: f32 = RAYS;
+        /// Gradients, if a backward pass follows; [visible, 16].
+        gradients: f32 = RAY_GRADIENTS, if request.backward();
+    }
+
+    /// Buffers of the drawn pixels.
+    pub struct CanvasSlots(sizes: ViewSizes, request: ViewRequest) {
+        /// Colours over the background, [height, width, 3].
+        image: f32 = IMAGE;
+        /// Number of splats blended in each pixel; [height, width].
+        blended: u32 = BLENDED, if request.drawn_for == Use::Counts;
+        /// Sums of weight / depth, per world unit; [height, width].
+        inverse_depths: f32 = INVERSE_DEPTHS, if request.inverse_depths;
+        /// Sums of weight / depth²; [height, width].
+        inverse_squares: f32 = INVERSE_SQUARES, if request.inverse_squares;
+        /// Depth, x and y of the normal, opacity; [height, width, 4].
+        maps: f32 = MAPS, if request.maps;
+        /// [height, width]
+        median_depths: f32 = MEDIAN_DEPTHS, if request.median;
+    }
+
+    /// Gradients of the pixels of all compared maps. Reserved when the view is drawn, when a fallback can still free
+    /// memory: the photograph is in use while the loss is computed.
+    pub struct PixelGradients(sizes: ViewSizes, request: ViewRequest) {
+        /// [height, width, 3]
+        image: f32 = D_IMAGE;
+        /// [height, width]
+        inverse_depths: f32 = D_INVERSE_DEPTHS, if request.inverse_depths;
+        /// [height, width]
+        inverse_squares: f32 = D_INVERSE_SQUARES, if request.inverse_squares;
+        /// [height, width, 4]
+        maps: f32 = D_MAPS, if request.maps;
+        /// [height, width]
+        median_depths: f32 = D_MEDIAN_DEPTHS, if request.median;
+    }
+
+    /// Depths of a view, with which samples are compared.
+    pub struct Samples(sizes: ViewSizes) {
+        /// Depths relative to the farthest splat, along the view axis; [height, width].
+        depths: f32 = SHOWN_DEPTHS;
+        /// Bits of the depth of the farthest splat; `[1]`.
+        farthest: u32 = FARTHEST_DEPTH;
+    }
+
+    /// Rows of all visible Gaussians, which are sampled.
+    pub struct SurfaceRows(sizes: ViewSizes) {
+        /// Ascending; `[visible]`.
+        rows: u32 = SURFACE_ROWS;
+        /// Number of rows of each lane block, and the index of its first row.
+        counts: u32 = SURFACE_COUNTS, two;
+    }
+
+    /// Rows of visible Gaussians near the drawn surface, which are sampled.
+    pub struct NearRows(sizes: ViewSizes) {
+        /// Rows, ascending; `[visible]`, the first `total` are valid.
+        rows: u32 = SURFACE_ROWS;
+        /// `[1]`
+        total: u32 = SURFACE_TOTAL;
+        /// Bit mask of the near lanes of each lane block.
+        masks: u32 = SURFACE_COUNTS;
+        /// Number of rows of each lane block, and the index of its first row.
+        counts: u32 = SURFACE_COUNTS, two;
     }
 }
 
-/// Buffers of a rank's Gaussians in a view of another rank. After the splats are sent, gradients overwrite them.
-pub struct SentSplats<A: Source> {
-    /// Splat index of each Gaussian; `[gaussians]`.
-    pub splat_from_gaussian: A::Block<u32>,
-    /// [capacity, record]
-    pub records: A::Block<f32>,
-}
-
-impl<A: Source> SentSplats<A> {
-    /// Reserves the buffers with the capacity that earlier views needed.
-    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
-        let splat_from_gaussian = source.take(&SPLAT_FROM_GAUSSIAN, sizes)?;
-        Ok(Self { splat_from_gaussian, records: source.take(&SPLATS, sizes)? })
+buffers! {
+    /// Buffers of a downsampled photograph.
+    pub struct ShrunkSlots(sizes: ViewSizes, request: ViewRequest) {
+        /// [height, width, 3]
+        colors: u8 = SMALL_COLORS;
+        /// [height, width]. Reserved without a mask too: masks are known only with the photograph.
+        mask: u8 = SMALL_MASK;
+        /// Inverse depths, if they are compared; [height, width].
+        depths: u16 = SMALL_DEPTHS, if request.inverse_depths;
+        /// Normals, which may be compared with the normals of inverse depths; [height, width, 3].
+        normals: i8 = SMALL_NORMALS, if request.inverse_depths;
     }
-}
-
-/// Features of splats, which are blended into surface maps.
-pub struct FeatureSlots<A: Source> {
-    /// Depth, x and y of the normal in camera axes, inverse depth; [visible, 4].
-    pub values: A::Block<f32>,
-    /// Gradients of the features, if a backward pass follows; [visible, 4].
-    pub gradients: Option<A::Block<f32>>,
-}
-
-impl<A: Source> FeatureSlots<A> {
-    /// Reserves the buffers, for at least one splat.
-    pub fn reserve(source: &A, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self, A::Error> {
-        Ok(Self {
-            values: source.take(&FEATURES, sizes)?,
-            gradients: source.take_if(request.backward(), &FEATURE_GRADIENTS, sizes)?,
-        })
-    }
-}
-
-/// Buffers of splats in ray space.
-pub struct RaySlots<A: Source> {
-    /// [visible, 16]
-    pub values: A::Block<f32>,
-    /// Gradients, if a backward pass follows; [visible, 16].
-    pub gradients: Option<A::Block<f32>>,
-}
-
-impl<A: Source> RaySlots<A> {
-    /// Reserves the buffers, for at least one splat.
-    pub fn reserve(source: &A, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self, A::Error> {
-        Ok(Self {
-            values: source.take(&RAYS, sizes)?,
-            gradients: source.take_if(request.backward(), &RAY_GRADIENTS, sizes)?,
-        })
-    }
-}
-
-/// Buffers of the drawn pixels.
-pub struct CanvasSlots<A: Source> {
-    /// Colours over the background, [height, width, 3].
-    pub image: A::Block<f32>,
-    /// Number of splats blended in each pixel; [height, width].
-    pub blended: Option<A::Block<u32>>,
-    /// Sums of weight / depth, per world unit; [height, width].
-    pub inverse_depths: Option<A::Block<f32>>,
-    /// Sums of weight / depth²; [height, width].
-    pub inverse_squares: Option<A::Block<f32>>,
-    /// Depth, x and y of the normal, opacity; [height, width, 4].
-    pub maps: Option<A::Block<f32>>,
-    /// [height, width]
-    pub median_depths: Option<A::Block<f32>>,
-}
-
-impl<A: Source> CanvasSlots<A> {
-    /// Reserves the buffers.
-    pub fn reserve(source: &A, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self, A::Error> {
-        Ok(Self {
-            image: source.take(&IMAGE, sizes)?,
-            blended: source.take_if(request.drawn_for == Use::Counts, &BLENDED, sizes)?,
-            inverse_depths: source.take_if(request.inverse_depths, &INVERSE_DEPTHS, sizes)?,
-            inverse_squares: source.take_if(request.inverse_squares, &INVERSE_SQUARES, sizes)?,
-            maps: source.take_if(request.maps, &MAPS, sizes)?,
-            median_depths: source.take_if(request.median, &MEDIAN_DEPTHS, sizes)?,
-        })
-    }
-
-    /// Returns the bytes of all buffers.
-    pub fn bytes(&self) -> u64 {
-        let Self { inverse_depths, inverse_squares, maps, median_depths, .. } = self;
-        let maps = [inverse_depths, inverse_squares, maps, median_depths].map(Taken::bytes);
-        self.image.bytes() + self.blended.bytes() + maps.iter().sum::<u64>()
-    }
-}
-
-/// Gradients of the pixels of all compared maps.
-pub struct PixelGradients<A: Source> {
-    /// [height, width, 3]
-    pub image: A::Block<f32>,
-    /// [height, width]
-    pub inverse_depths: Option<A::Block<f32>>,
-    /// [height, width]
-    pub inverse_squares: Option<A::Block<f32>>,
-    /// [height, width, 4]
-    pub maps: Option<A::Block<f32>>,
-    /// [height, width]
-    pub median_depths: Option<A::Block<f32>>,
-}
-
-impl<A: Source> PixelGradients<A> {
-    /// Reserves the buffers. Called when the view is drawn, when a fallback can still free memory: the photograph is
-    /// in use while the loss is computed.
-    pub fn reserve(source: &A, sizes: &ViewSizes, request: &ViewRequest) -> Result<Self, A::Error> {
-        Ok(Self {
-            image: source.take(&D_IMAGE, sizes)?,
-            inverse_depths: source.take_if(request.inverse_depths, &D_INVERSE_DEPTHS, sizes)?,
-            inverse_squares: source.take_if(request.inverse_squares, &D_INVERSE_SQUARES, sizes)?,
-            maps: source.take_if(request.maps, &D_MAPS, sizes)?,
-            median_depths: source.take_if(request.median, &D_MEDIAN_DEPTHS, sizes)?,
-        })
-    }
-
-    /// Returns the bytes of all buffers.
-    pub fn bytes(&self) -> u64 {
-        let Self { inverse_depths, inverse_squares, maps, median_depths, .. } = self;
-        let maps = [inverse_depths, inverse_squares, maps, median_depths].map(Taken::bytes);
-        self.image.bytes() + maps.iter().sum::<u64>()
-    }
-}
-
-/// Depths of a view, with which samples are compared.
-pub struct Samples<A: Source> {
-    /// [height, width]
-    pub depths: A::Block<f32>,
-    /// Largest depth; `[1]`.
-    pub farthest: A::Block<u32>,
-}
-
-impl<A: Source> Samples<A> {
-    /// Reserves the buffers for a drawn view.
-    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            depths: source.take(&SHOWN_DEPTHS, sizes)?,
-            farthest: source.take(&FARTHEST_DEPTH, sizes)?,
-        })
-    }
-
-    /// Returns the bytes of all buffers.
-    pub fn bytes(&self) -> u64 {
-        self.depths.bytes() + self.farthest.bytes()
-    }
-}
-
-/// Rows of all visible Gaussians, which are sampled.
-pub struct SurfaceRows<A: Source> {
-    /// Ascending; `[visible]`.
-    pub rows: A::Block<u32>,
-    /// Number of rows of each lane block, and the index of its first row.
-    pub counts: [A::Block<u32>; 2],
-}
-
-impl<A: Source> SurfaceRows<A> {
-    /// Reserves the buffers for all visible Gaussians.
-    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            rows: source.take(&SURFACE_ROWS, sizes)?,
-            counts: source.take_two(&SURFACE_COUNTS, sizes)?,
-        })
-    }
-}
-
-/// Rows of visible Gaussians near the drawn surface, which are sampled.
-pub struct NearRows<A: Source> {
-    /// Rows, ascending; `[visible]`, the first `total` are valid.
-    pub rows: A::Block<u32>,
-    /// `[1]`
-    pub total: A::Block<u32>,
-    /// Bit mask of the near lanes of each lane block.
-    pub masks: A::Block<u32>,
-    /// Number of rows of each lane block, and the index of its first row.
-    pub counts: [A::Block<u32>; 2],
-}
-
-impl<A: Source> NearRows<A> {
-    /// Reserves the buffers for all visible Gaussians.
-    pub fn reserve(source: &A, sizes: &ViewSizes) -> Result<Self, A::Error> {
-        Ok(Self {
-            rows: source.take(&SURFACE_ROWS, sizes)?,
-            total: source.take(&SURFACE_TOTAL, sizes)?,
-            masks: source.take(&SURFACE_COUNTS, sizes)?,
-            counts: source.take_two(&SURFACE_COUNTS, sizes)?,
-        })
-    }
-}
-
-// The downsampled photograph beside the pixels of its view.
-
-/// Buffers of a downsampled photograph.
-pub struct ShrunkSlots<A: Source> {
-    /// [height, width, 3]
-    pub colors: A::Block<u8>,
-    /// [height, width]. Reserved without a mask too: masks are known only with the photograph.
-    pub mask: A::Block<u8>,
-    /// Inverse depths, if they are compared; [height, width].
-    pub depths: Option<A::Block<u16>>,
-    /// Normals, which may be compared with the normals of inverse depths; [height, width, 3].
-    pub normals: Option<A::Block<i8>>,
 }
 
 impl<A: Source> ShrunkSlots<A> {
-    /// Reserves the buffers for the view's size; `None` if the photograph has that size.
-    pub fn reserve(
+    /// Reserves the buffers if the view is smaller than its photograph.
+    pub fn reserve_if_smaller(
         source: &A,
         sizes: &ViewSizes,
         request: &ViewRequest,
     ) -> Result<Option<Self>, A::Error> {
-        if request.divisor == Divisor::One {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            colors: source.take(&SMALL_COLORS, sizes)?,
-            mask: source.take(&SMALL_MASK, sizes)?,
-            depths: source.take_if(request.inverse_depths, &SMALL_DEPTHS, sizes)?,
-            normals: source.take_if(request.inverse_depths, &SMALL_NORMALS, sizes)?,
-        }))
-    }
-
-    /// Returns the bytes of all buffers.
-    pub fn bytes(&self) -> u64 {
-        self.colors.bytes() + self.mask.bytes() + self.depths.bytes() + self.normals.bytes()
+        let is_smaller = request.divisor != Divisor::One;
+        is_smaller.then(|| Self::reserve(source, sizes, request)).transpose()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Replay;
+    use crate::layout::{Replay, Taken as _};
 
     #[test]
     fn capacity_is_a_twentieth_more_and_no_more_than_the_model() {
@@ -456,7 +333,7 @@ mod tests {
         };
         let bytes = |divisor, inverse_depths| {
             let request = ViewRequest { divisor, inverse_depths, ..ViewRequest::default() };
-            let Ok(room) = ShrunkSlots::reserve(&Replay::default(), &sizes, &request);
+            let Ok(room) = ShrunkSlots::reserve_if_smaller(&Replay::default(), &sizes, &request);
             room.map_or(0, |room| room.bytes())
         };
         let (one, two) = (Divisor::One, Divisor::Two);

@@ -17,45 +17,45 @@ pub trait CudaPrimitive: Primitive + 'static {
 
 /// The kernels of a primitive, with the arguments of `abi`. "Geometry" is the schema's first table, "SH" its second.
 #[derive(Clone, Copy)]
-pub struct PrimitiveKernels {
+pub struct PrimitiveKernels<K = StorageKernels> {
     /// For models in full precision.
-    pub full: StorageKernels,
+    pub full: K,
     /// For models with colours in 16 bits.
-    pub half: Option<StorageKernels>,
+    pub half: Option<K>,
     /// For compact models.
-    pub compact: Option<StorageKernels>,
+    pub compact: Option<K>,
 }
 
-/// The kernels of a primitive that depend on how its model is stored.
+/// The kernels of a primitive that depend on how its model is stored: names, or loaded kernels that project and step.
 #[derive(Clone, Copy)]
-pub struct StorageKernels {
+pub struct StorageKernels<P = KernelName, S = KernelName> {
     /// Projects rows to records; takes `ProjectArgs`.
-    pub project: KernelName,
+    pub project: P,
     /// Projects with the filters of the model and of the view.
-    pub project_extended: KernelName,
+    pub project_extended: P,
     /// List the lane blocks that a view will see, without and with filters; take `ProjectArgs`.
-    pub expect: Option<[KernelName; 2]>,
+    pub expect: Option<[P; 2]>,
     /// Steps down the gradient of one view; takes `AdamArgs`.
-    pub step: KernelName,
+    pub step: S,
     /// Steps with filters, inverse depths and all other capabilities.
-    pub step_extended: KernelName,
+    pub step_extended: S,
     /// Steps down the gradients of several views.
-    pub step_views: Option<KernelName>,
+    pub step_views: Option<S>,
     /// Kernels of rows drawn as surfels.
-    pub surfels: Option<ShapeKernels>,
+    pub surfels: Option<ShapeKernels<P, S>>,
     /// Kernels of rows drawn as vertices of triangles.
-    pub vertices: Option<ShapeKernels>,
+    pub vertices: Option<ShapeKernels<P, S>>,
 }
 
 /// The kernels of rows that are drawn as surfels or as vertices of triangles, with the same arguments.
 #[derive(Clone, Copy)]
-pub struct ShapeKernels {
+pub struct ShapeKernels<P = KernelName, S = KernelName> {
     /// Projects rows to records, or computes the colours of visible vertices.
-    pub project: KernelName,
+    pub project: P,
     /// Steps down the gradient of one view.
-    pub step: KernelName,
+    pub step: S,
     /// Steps down the gradients of several views.
-    pub step_views: KernelName,
+    pub step_views: S,
 }
 
 const fn of_program(file: &'static str, function: &'static str) -> KernelName {
@@ -137,30 +137,12 @@ pub(crate) fn is_offloadable<P: CudaPrimitive>() -> bool {
     is_compactable::<P>() && P::SCHEMA.is_lazy()
 }
 
-pub(crate) struct LoadedKernels {
-    full: LoadedStorage,
-    half: Option<LoadedStorage>,
-    compact: Option<LoadedStorage>,
-}
+type ProjectKernel = Kernel<ProjectArgs<'static>>;
+type StepKernel = Kernel<AdamArgs<'static>>;
 
-pub(crate) struct LoadedStorage {
-    /// Without and with filters.
-    pub(crate) project: [Kernel<ProjectArgs<'static>>; 2],
-    /// Without and with filters.
-    pub(crate) expect: Option<[Kernel<ProjectArgs<'static>>; 2]>,
-    /// Plain and extended.
-    pub(crate) step: [Kernel<AdamArgs<'static>>; 2],
-    pub(crate) step_views: Option<Kernel<AdamArgs<'static>>>,
-    surfels: Option<LoadedShape>,
-    vertices: Option<LoadedShape>,
-}
-
-/// Kernels of rows drawn as surfels or as vertices.
-pub(crate) struct LoadedShape {
-    pub(crate) project: Kernel<ProjectArgs<'static>>,
-    pub(crate) step: Kernel<AdamArgs<'static>>,
-    pub(crate) step_views: Kernel<AdamArgs<'static>>,
-}
+pub(crate) type LoadedKernels = PrimitiveKernels<LoadedStorage>;
+pub(crate) type LoadedStorage = StorageKernels<ProjectKernel, StepKernel>;
+pub(crate) type LoadedShape = ShapeKernels<ProjectKernel, StepKernel>;
 
 impl LoadedKernels {
     /// Finds the kernels. A context must be current.
@@ -188,18 +170,24 @@ impl LoadedKernels {
 impl LoadedStorage {
     fn of(by: &mut dyn Find, names: &StorageKernels) -> Result<Self> {
         let mut project = |name| kernel(by, name, PROJECT_BLOCK);
-        let plain_and_extended = [project(&names.project)?, project(&names.project_extended)?];
+        let [plain, extended] = [project(&names.project)?, project(&names.project_extended)?];
         let expect = match &names.expect {
             Some([plain, extended]) => Some([project(plain)?, project(extended)?]),
             None => None,
         };
-        let mut step = |name| kernel(by, name, ADAM_BLOCK);
-        let steps = [step(&names.step)?, step(&names.step_extended)?];
-        let step_views = names.step_views.as_ref().map(step).transpose()?;
-        let surfels = names.surfels.as_ref().map(|names| LoadedShape::of(by, names)).transpose()?;
-        let vertices =
-            names.vertices.as_ref().map(|names| LoadedShape::of(by, names)).transpose()?;
-        Ok(Self { project: plain_and_extended, expect, step: steps, step_views, surfels, vertices })
+        Ok(Self {
+            project: plain,
+            project_extended: extended,
+            expect,
+            step: kernel(by, &names.step, ADAM_BLOCK)?,
+            step_extended: kernel(by, &names.step_extended, ADAM_BLOCK)?,
+            step_views: match &names.step_views {
+                Some(name) => Some(kernel(by, name, ADAM_BLOCK)?),
+                None => None,
+            },
+            surfels: names.surfels.map(|names| LoadedShape::of(by, &names)).transpose()?,
+            vertices: names.vertices.map(|names| LoadedShape::of(by, &names)).transpose()?,
+        })
     }
 
     /// Returns the kernels of vertices, or an error if rows cannot be drawn as vertices.

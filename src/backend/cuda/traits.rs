@@ -16,7 +16,7 @@ use super::stage::bind::{self, Binding};
 use super::stage::contribution::ContributionSums;
 use super::stage::fuse::{BrickSurvey, FusedVoxels};
 use super::stage::loss::PendingLosses;
-use super::stage::lpips::LpipsModel;
+use super::stage::lpips::{self, LpipsModel};
 use super::stage::neighbours::{self, NearestLists, PaletteRows};
 use super::stage::project::{DrawnView, Splats, expect};
 use super::stage::{densify, reorder, smooth};
@@ -289,7 +289,8 @@ impl Lpips<Gaussians> for Cuda {
         target: &Target,
         input: LpipsInput,
     ) -> Result<f64> {
-        frame.perceive(&self.session, net, target, input)
+        let Frame { canvas, camera, .. } = frame;
+        lpips::perceive(&self.session, net, &canvas.image, camera, target, input)
     }
 }
 

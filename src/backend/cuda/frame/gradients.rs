@@ -253,8 +253,8 @@ impl<P: CudaPrimitive> Gradients<P> {
 impl<P> Held for Gradients<P> {
     fn bytes(&self) -> Bytes {
         let views = self.views.iter().map(|view| {
-            let depth_map = view.depth_map.as_ref().map_or(Bytes::default(), DepthMap::bytes);
-            view.splats.gradient_bytes() + depth_map
+            let depth_map = view.depth_map.as_ref().map_or(0, DepthMap::bytes);
+            view.splats.gradient_bytes() + Bytes(depth_map)
         });
         views.sum::<Bytes>() + self.geometry.as_ref().map_or(Bytes::default(), Block::bytes)
     }

@@ -13,7 +13,6 @@ use super::stage::bin::{self, Bins};
 use super::stage::blend::{self, Canvas};
 use super::stage::contribution::{ContributionSums, ListedSplats, ViewContributions};
 use super::stage::loss::{self, Shrunk};
-use super::stage::lpips::{self, LpipsModel};
 use super::stage::project::{self, DrawnView, Splats};
 use super::stage::surface::DepthMap;
 use super::stage::{normals, rays};
@@ -29,7 +28,6 @@ use crate::layout::{PixelGradients, Records, Use, ViewRequest};
 use crate::math::Divisor;
 use crate::memory::plan::{PlannedViews, ViewGrowth, ViewSize};
 use crate::model::Gaussians;
-use crate::perceptual::LpipsInput;
 
 pub use gradients::Gradients;
 
@@ -43,10 +41,7 @@ impl<P> Frame<Drawn, P> {
         tables: &mut ColorTables,
         step: &TableStep,
     ) -> Result<Frame<Compensated, P>> {
-        let colors = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
-        let colors =
-            ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
-        appearance::compensate(session, tables, colors, step)?;
+        appearance::compensate(session, tables, self.view_colors()?, step)?;
         Ok(self.into_state(|()| ()))
     }
 }
@@ -54,22 +49,8 @@ impl<P> Frame<Drawn, P> {
 impl<P> Frame<Shown, P> {
     /// Fits the colours to the photograph, for measuring.
     pub(super) fn correct(mut self, session: &Session, target: &Target) -> Result<Self> {
-        let colors = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
-        let colors =
-            ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared: colors };
-        appearance::correct(session, colors, target)?;
+        appearance::correct(session, self.view_colors()?, target)?;
         Ok(self)
-    }
-
-    /// Returns the LPIPS distance from the photograph.
-    pub(super) fn perceive(
-        &self,
-        session: &Session,
-        net: &LpipsModel,
-        target: &Target,
-        input: LpipsInput,
-    ) -> Result<f64> {
-        lpips::perceive(session, net, &self.canvas.image, &self.camera, target, input)
     }
 }
 
@@ -138,7 +119,7 @@ pub(super) fn draw_splats<S: Fresh, P: CudaPrimitive>(
     let gradients = request.backward().then(reserve).transpose()?;
     let reserve = |kind| ColorScratch::reserve(&session.heap, &sizes, kind);
     let colors = request.colors.map(reserve).transpose()?;
-    let shrunk = Shrunk::reserve(&session.heap, &sizes, request)?;
+    let shrunk = Shrunk::reserve_if_smaller(&session.heap, &sizes, request)?;
     let lists = {
         let mut paint = |session: &Session, splats: &Splats, bins: &Bins, view: DrawnView<'_>| {
             bands::forward(session, splats, bins, view, &mut canvas)?;
@@ -246,6 +227,12 @@ impl<S: FrameState, P> Frame<S, P> {
         changed.unwrap_or(&self.canvas.image)
     }
 
+    /// Returns the drawn colours, with scratch for the compared ones.
+    fn view_colors(&mut self) -> Result<ViewColors<'_>> {
+        let compared = self.colors.as_mut().ok_or(DeviceError::NoRoomForColors)?;
+        Ok(ViewColors { drawn: &self.canvas.image, camera: &self.camera, compared })
+    }
+
     pub(super) fn measure(&self, session: &mut Session, target: &Target) -> Result<Measured> {
         loss::measure(session, self.compared(), &self.camera, target)
     }
@@ -344,11 +331,11 @@ impl<S: FrameState, P> Held for Frame<S, P> {
     fn bytes(&self) -> Bytes {
         let compensated = self.colors.as_ref().map_or(Bytes::default(), ColorScratch::bytes);
         let lists = self.lists.bytes();
-        let shrunk = self.shrunk.as_ref().map_or(Bytes::default(), Shrunk::bytes);
+        let shrunk = self.shrunk.as_ref().map_or(0, Shrunk::bytes);
         let gradients = self.gradients.as_ref().map_or(0, PixelGradients::bytes);
-        let beside = Bytes(gradients) + compensated + shrunk;
         let depth_map = S::kept(&self.kept).and_then(|scores| scores.depth_map.as_ref());
-        let depth_map = depth_map.map_or(Bytes::default(), DepthMap::bytes);
-        self.canvas.bytes() + lists + self.splats.bytes() + beside + depth_map
+        let depth_map = depth_map.map_or(0, DepthMap::bytes);
+        let beside = Bytes(gradients + shrunk + depth_map) + compensated;
+        self.canvas.bytes() + lists + self.splats.bytes() + beside
     }
 }

@@ -93,7 +93,6 @@ pub(crate) fn step<P: CudaPrimitive>(
         || step.noise.is_some()
         || surface.is_some()
         || kept.is_some();
-    let [plain, extended] = &kernels.step;
     let kind = first.splats.kind;
     let kernel = match (&kernels.step_views, views.len(), is_extended) {
         (_, 2.., _) if kind == Records::Surfels => &kernels.surfels::<P>()?.step_views,
@@ -101,8 +100,8 @@ pub(crate) fn step<P: CudaPrimitive>(
         (_, 2.., _) if kind == Records::Triangles => &kernels.vertices::<P>()?.step_views,
         _ if kind == Records::Triangles => &kernels.vertices::<P>()?.step,
         (Some(step_views), 2.., _) => step_views,
-        (_, _, true) => extended,
-        (_, _, false) => plain,
+        (_, _, true) => &kernels.step_extended,
+        (_, _, false) => &kernels.step,
     };
     let filter_3d = if model.filter_3d.is_empty() { In::NULL } else { model.filter_3d.read() };
     let size = model.size();

@@ -396,7 +396,7 @@ mod tests {
             library(sort.bytes(sizes.instances, sizes.key_bits()))?;
         }
         drop((counts, keys, splat_from_instance));
-        let kept = BackwardSlots::reserve(heap, sizes, request)?;
+        let kept = BackwardSlots::reserve_if_kept(heap, sizes, request)?;
         drop((ranges, spare, kept));
         Ok(())
     }

@@ -113,7 +113,7 @@ pub(crate) fn forward(
     canvas: &mut Canvas,
 ) -> Result {
     if let Some(mut kept) =
-        BackwardState::reserve(&session.heap, &bins.extent.sizes(None), &request(settings))?
+        BackwardState::reserve_if_kept(&session.heap, &bins.extent.sizes(None), &request(settings))?
     {
         kept.chunk_count.zero(&session.stream)?;
         canvas.kept = Some(kept);

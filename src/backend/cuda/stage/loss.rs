@@ -9,7 +9,7 @@ use crate::backend::cuda::memory::status::StatusReport;
 use crate::backend::cuda::photos::{Photograph, Target, check_size};
 use crate::backend::cuda::prelude::*;
 use crate::backend::{LossValues, Measured, Pending};
-use crate::layout::{ShrunkSlots, ViewRequest, ViewSizes};
+use crate::layout::ShrunkSlots;
 use crate::math::Divisor;
 use crate::math::ssim::taps;
 
@@ -171,24 +171,11 @@ impl Pending<LossValues> for PendingLosses {
 }
 
 /// Memory for a shrunken photograph.
-pub(crate) struct Shrunk(ShrunkSlots<Heap>);
+pub(crate) type Shrunk = ShrunkSlots<Heap>;
 
 impl Shrunk {
-    /// Allocates it if the view is smaller than its photograph.
-    pub(crate) fn reserve(
-        heap: &Heap,
-        sizes: &ViewSizes,
-        request: &ViewRequest,
-    ) -> Result<Option<Self>> {
-        Ok(ShrunkSlots::reserve(heap, sizes, request)?.map(Self))
-    }
-
-    pub(crate) fn bytes(&self) -> Bytes {
-        Bytes(self.0.bytes())
-    }
-
     /// Shrinks the photograph for a view of `view_px`.
-    pub(crate) fn shrink<'a>(
+    pub(in crate::backend::cuda) fn shrink<'a>(
         &'a mut self,
         session: &Session,
         target: &Target,
@@ -199,7 +186,7 @@ impl Shrunk {
         check_size(size, view_px)?;
         let begun = session.timers.begin(Stage::Loss, &session.stream)?;
         target.wait(&session.stream)?;
-        let ShrunkSlots { colors, mask, depths, normals } = &mut self.0;
+        let Self { colors, mask, depths, normals } = &mut *self;
         let has_mask = target.mask().address() != In::<u8>::NULL.address();
         let map = depths.as_mut().zip(target.depth());
         let (depths, small_depths, fit) = match map {
@@ -229,7 +216,7 @@ impl Shrunk {
         session.kernels.shrink.over(&session.stream, pixels, &args)?;
         target.used(&session.stream)?;
         session.timers.end(&begun, &session.stream)?;
-        let Self(ShrunkSlots { colors, mask, depths, normals }) = self;
+        let Self { colors, mask, depths, normals } = self;
         Ok(Photograph {
             size,
             rgb: colors.read(),

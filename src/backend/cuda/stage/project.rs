@@ -323,13 +323,12 @@ pub(crate) fn launch<P: CudaPrimitive>(
         args.instance_counts = instance_counts.write();
     }
     let kernels = model.stored_kernels();
-    let [plain, extended] = &kernels.project;
     let is_extended = is_extended(model, camera);
     let kernel = match kind {
         RecordKind::Surfels => &kernels.surfels::<P>()?.project,
         RecordKind::Triangles => return Err(unsupported::<P>("being projected as triangles")),
-        RecordKind::Ellipses if is_extended => extended,
-        RecordKind::Ellipses => plain,
+        RecordKind::Ellipses if is_extended => &kernels.project_extended,
+        RecordKind::Ellipses => &kernels.project,
     };
     kernel.over(&session.stream, gaussians, &args)?;
     if trains {

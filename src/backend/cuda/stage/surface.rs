@@ -215,12 +215,7 @@ fn take_samples(
 }
 
 /// The drawn depths of a view.
-pub(crate) struct DepthMap {
-    /// Depths relative to the farthest splat, along the view axis; [height, width].
-    pub(crate) depths: Block<f32>,
-    /// Bits of the depth of the farthest splat; `[1]`.
-    pub(crate) farthest: Block<u32>,
-}
+pub(crate) type DepthMap = Samples<Heap>;
 
 /// The Gaussians near the drawn surface.
 pub(crate) struct Sampled {
@@ -285,9 +280,5 @@ impl DepthMap {
             NearArgs { firsts: firsts.read(), rows: rows.write(), total: total.write(), ..args };
         session.kernels.list_near.over(stream, gaussians, &list)?;
         Ok(Sampled { rows, total })
-    }
-
-    pub(crate) fn bytes(&self) -> Bytes {
-        self.depths.bytes() + self.farthest.bytes()
     }
 }
