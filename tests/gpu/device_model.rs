@@ -175,15 +175,6 @@ fn densify_steps(
     done
 }
 
-/// Restores a snapshot on both devices and changes both models. Returns the GPU's snapshot, and the processor's.
-fn on_both(
-    start: &Snapshot<Gaussians>,
-    on_cuda: impl FnOnce(&mut Cuda, &mut <Cuda as Store<Gaussians>>::Model),
-    on_cpu: impl FnOnce(&mut Cpu<f32>, &mut <Cpu<f32> as Store<Gaussians>>::Model),
-) -> [Snapshot<Gaussians>; 2] {
-    [changed(&mut cuda(), start, on_cuda).1, changed(&mut Cpu::<f32>::new(), start, on_cpu).1]
-}
-
 /// Longer than the memory that rows pass through: 21,824 rows of SH of degree 3.
 #[test]
 #[ignore = "needs a CUDA device"]
@@ -303,10 +294,11 @@ fn a_reset_lowers_the_opacities_that_the_processor_lowers() {
     for count in SIZES {
         let start = with_edges(random(count, 1, 11));
         let reset = Adjust::ResetOpacity(0.01);
-        let [found, expected] = on_both(
-            &start,
-            |cuda, model| cuda.adjust(model, &reset).unwrap(),
-            |cpu, model| cpu.adjust(model, &reset).unwrap(),
+        let device = &mut cuda();
+        let [found, expected] = beside!(
+            device,
+            Cpu::<f32>::new(),
+            changed(device, &start, |device, model| device.adjust(model, &reset).unwrap()).1
         );
         assert_same(&found, &expected, &start.parameters, "reset");
     }
@@ -344,10 +336,11 @@ fn rows_are_put_in_the_order_of_the_processor() {
             for (mean, edge) in start.parameters.means.iter_mut().skip(20).step_by(4).zip(edges) {
                 *mean = edge;
             }
-            let [found, expected] = on_both(
-                &start,
-                |cuda, model| cuda.reorder(model, &cube).unwrap(),
-                |cpu, model| cpu.reorder(model, &cube).unwrap(),
+            let device = &mut cuda();
+            let [found, expected] = beside!(
+                device,
+                Cpu::<f32>::new(),
+                changed(device, &start, |device, model| device.reorder(model, &cube).unwrap()).1
             );
             let what = format!("{count} rows of degree {sh_degree}");
             assert_same(&found, &expected, &start.parameters, &what);

@@ -382,12 +382,18 @@ fn noise_moves_transparent_gaussians_as_the_oracle_does<B: TrainDevice>(device: 
     assert_eq!(resting.parameters, gaussians);
 }
 
-fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
+/// Gaussians of which every third is behind the camera, and a view of them.
+fn partly_behind() -> (Gaussians, Shot) {
     let mut gaussians = tame_gaussians(130, 52, 3);
     for row in (0..130).step_by(3) {
         gaussians.means[3 * row + 2] *= -1.0;
     }
     let shot = smoothed_shot(&gaussians, MIP, 53);
+    (gaussians, shot)
+}
+
+fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
+    let (gaussians, shot) = partly_behind();
     let step = AdamStep { sh_decay: 0.25, ..AdamStep::new(1, AT_REST) };
     let [(_, found), (_, expected)] =
         beside_oracle!(device, smoothed_step(device, &gaussians, &shot, &step));
@@ -407,11 +413,7 @@ fn harmonics_of_what_is_seen_decay<B: TrainDevice>(device: &mut B) {
 
 fn scales_of_what_is_seen_stay_below_a_share_of_the_distance<B: TrainDevice>(device: &mut B) {
     const LIMIT: f64 = 0.02;
-    let mut gaussians = tame_gaussians(130, 52, 3);
-    for row in (0..130).step_by(3) {
-        gaussians.means[3 * row + 2] *= -1.0;
-    }
-    let shot = smoothed_shot(&gaussians, MIP, 53);
+    let (gaussians, shot) = partly_behind();
     let step = AdamStep { scale_limit: LIMIT, ..AdamStep::new(1, AT_REST) };
     let (_, found) = smoothed_step(device, &gaussians, &shot, &step);
     let rows = found.parameters.log_scales.chunks(3).zip(gaussians.log_scales.chunks(3));

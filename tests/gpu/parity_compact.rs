@@ -130,9 +130,7 @@ fn trained() -> ([Shot; 2], Snapshot<Gaussians>) {
 
 /// Restores a snapshot and takes the 25th step over a view.
 fn step_from(start: &Snapshot<Gaussians>, device: &mut Cuda, shot: &Shot) -> Snapshot<Gaussians> {
-    let mut model = device.restore(start.clone()).unwrap();
-    step(device, &mut model, shot, (25, RATES));
-    snapshot(device, &mut model)
+    changed(device, start, |device, model| step(device, model, shot, (25, RATES))).1
 }
 
 #[test]
@@ -232,11 +230,8 @@ fn over_many_steps_rounding_does_not_add_up() {
 
 /// All of the Gaussians, those behind the camera of [`straight`] first.
 fn scene(count: usize) -> Gaussians {
-    let behind = (0..70).map(|i| {
-        let opacity = if i % 9 == 4 { 0.001 } else { 0.8 };
-        gaussian([0.1 * i as f32 - 3.5, 0.2, -5.0], 0.3, opacity, [0.6; 3])
-    });
-    together(&behind.chain([tame_gaussians(count, 81, 3)]).collect::<Vec<_>>())
+    let hidden = support::hidden_gaussians();
+    together(&hidden.chain([tame_gaussians(count, 81, 3)]).collect::<Vec<_>>())
 }
 
 /// In training, with moments that gradients can have left behind.
@@ -327,13 +322,11 @@ fn late_colours_are_drawn_as_they_will_be_after_catching_up() {
 fn colours_that_no_view_sees_move_on_as_the_oracles() {
     let start = held_in_training(85);
     for count in [1, 31, 127, 128, 300] {
-        let (mut device, mut oracle) = (compact(), Cpu::<f64>::new());
-        let mut model = device.restore(start.clone()).unwrap();
-        let mut twin = oracle.restore(start.clone()).unwrap();
-        look_ahead(&mut device, &mut model, 1..=count);
-        look_ahead(&mut oracle, &mut twin, 1..=count);
-        let found = snapshot(&mut device, &mut model);
-        let expected: Snapshot<Gaussians> = oracle.snapshot(&mut twin).unwrap();
+        let device = &mut compact();
+        let [found, expected] = beside_oracle!(
+            device,
+            changed(device, &start, |device, model| look_ahead(device, model, 1..=count)).1
+        );
         // Sixty-four of the seventy behind the camera share no lane block with others.
         let of = |part: &Gaussians| colors(part)[..64].concat();
         let what = format_args!("{count} steps, value");
@@ -505,9 +498,7 @@ fn half() -> Cuda {
 }
 
 fn half_held(start: &Snapshot<Gaussians>) -> Snapshot<Gaussians> {
-    let mut device = half();
-    let mut model = device.restore(start.clone()).unwrap();
-    snapshot(&mut device, &mut model)
+    changed(&mut half(), start, |_, _| ()).1
 }
 
 /// Asserts that at most one value in a hundred is further apart than the tolerance, which goes by part and column.

@@ -351,27 +351,21 @@ fn gradients_of_zero_are_no_candidates_where_the_quantile_is_zero<B: TrainDevice
     assert!(found <= by_gradient + 1, "{found} of which {by_gradient} by their gradients");
 }
 
-fn quantile_step<B: TrainDevice>(
-    device: &mut B,
-    start: &Snapshot<Gaussians>,
-    new_gaussians: usize,
-) -> (Edited, Snapshot<Gaussians>) {
-    changed(device, start, |device, model| densify(device, model, &RULE, new_gaussians).unwrap())
-}
-
 fn the_highest_in_units_of_their_bars_grow_first<B: TrainDevice>(device: &mut B) {
     let start = start(1021, 0.9);
     for new_gaussians in [0, 1, 60, usize::MAX] {
-        let (done, after) = quantile_step(device, &start, new_gaussians);
-        let (expected_done, expected) =
-            quantile_step(&mut Cpu::<f32>::new(), &start, new_gaussians);
+        let [(done, after), (expected_done, expected)] = beside!(
+            device,
+            Cpu::<f32>::new(),
+            changed(device, &start, |device, model| {
+                densify(device, model, &RULE, new_gaussians).unwrap()
+            })
+        );
         assert_eq!(done, expected_done);
         assert_eq!(done.copied + done.split, new_gaussians.min(candidates(&start, &RULE)));
         // Colours are copied as they are: who grew, and in which order, shows in them.
-        assert_eq!(
-            after.parameters.sh_dc, expected.parameters.sh_dc,
-            "{new_gaussians} new Gaussians"
-        );
+        let [found, expected] = [&after, &expected].map(|step| &step.parameters.sh_dc);
+        assert_eq!(found, expected, "{new_gaussians} new Gaussians");
         assert_eq!(after.parameters.len(), 1021 + done.copied + done.split);
         assert_eq!(after.absolute_norm_sums, vec![0.0; after.parameters.len()]);
     }

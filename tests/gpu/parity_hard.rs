@@ -56,10 +56,6 @@ fn where_none_is_visible_the_background_shows_and_nothing_moves<B: TrainDevice>(
     assert_nothing_moves(device, &behind, &straight(), &settings(3, 4));
 }
 
-fn counts(image: &Rendered) -> &[u32] {
-    image.blended.as_deref().unwrap()
-}
-
 /// The image is the background, the loss the oracle's, and a step leaves every bit where it is.
 fn assert_nothing_moves<B: TrainDevice>(
     device: &mut B,

@@ -478,10 +478,6 @@ fn images_of_more_than_65535_tiles_are_drawn<B: TrainDevice>(device: &mut B) {
     assert_background_elsewhere(&image, &splats, &view, &settings);
 }
 
-fn counts(image: &Rendered) -> &[u32] {
-    image.blended.as_deref().unwrap()
-}
-
 /// Compares these pixels with the definition; how many of them show a Gaussian.
 fn assert_pixels(
     image: &Rendered,

@@ -12,6 +12,7 @@ use splat::train::save::{DeviceModel, write_point_cloud};
 
 use crate::common::scene::{as_in_a_ply, splats};
 use crate::prelude::*;
+use crate::support::hidden_gaussians;
 
 each_backend!(
     gradients_agree_with_the_oracle,
@@ -287,11 +288,8 @@ const SEEN: usize = 32;
 
 /// Some Gaussians that the camera sees, and more behind it, some of them all but transparent.
 pub(super) fn gaussians() -> Gaussians {
-    let behind = (0..70).map(|i| {
-        let opacity = if i % 9 == 4 { 0.001 } else { 0.8 };
-        gaussian([0.1 * i as f32 - 3.5, 0.2, -5.0], 0.3, opacity, [0.6; 3])
-    });
-    together(&[tame_gaussians(SEEN, 81, 3)].into_iter().chain(behind).collect::<Vec<_>>())
+    let seen = [tame_gaussians(SEEN, 81, 3)];
+    together(&seen.into_iter().chain(hidden_gaussians()).collect::<Vec<_>>())
 }
 
 fn looking_ahead(gaussians: &Gaussians) -> Shot {

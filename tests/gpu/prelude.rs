@@ -3,9 +3,9 @@
 
 pub(crate) use crate::common::prelude::*;
 pub(crate) use crate::support::{
-    add_shot, assert_measured_alike, assert_near, assert_step_agrees, assert_sums_agree,
-    beside_oracle, changed, clear_shot, gradient_errors, layers, noisy_shot, paired, paired_parts,
-    shown, small_gaussians, step_over, stepped, strays, wide,
+    add_shot, assert_measured_alike, assert_near, assert_step_agrees, assert_sums_agree, beside,
+    beside_oracle, changed, clear_shot, counts, gradient_errors, layers, noisy_shot, paired,
+    paired_parts, shown, small_gaussians, step_over, stepped, strays, wide,
 };
 pub(crate) use splat::memory::Bytes;
 

@@ -7,14 +7,22 @@ use splat::model::Group;
 
 use crate::common::prelude::*;
 
+/// Evaluates an expression with the device, then with another device under the same name. Returns both results.
+macro_rules! beside {
+    ($device:ident, $other:expr, $run:expr) => {{
+        let found = $run;
+        let $device = &mut $other;
+        [found, $run]
+    }};
+}
+pub(crate) use beside;
+
 /// Evaluates an expression with the device, then with the CPU in double precision under the device's name. Returns
 /// the found result and the expected one.
 macro_rules! beside_oracle {
-    ($device:ident, $run:expr) => {{
-        let found = $run;
-        let $device = &mut Cpu::<f64>::new();
-        [found, $run]
-    }};
+    ($device:ident, $run:expr) => {
+        $crate::support::beside!($device, Cpu::<f64>::new(), $run)
+    };
 }
 pub(crate) use beside_oracle;
 
@@ -198,6 +206,19 @@ pub(crate) fn changed<B: TrainDevice, T>(
     let mut model = device.restore(start.clone()).unwrap();
     let done = change(device, &mut model);
     (done, device.snapshot(&mut model).unwrap())
+}
+
+/// Gaussians behind the straight camera, some of them all but transparent.
+pub(crate) fn hidden_gaussians() -> impl Iterator<Item = Gaussians> {
+    (0..70).map(|i| {
+        let opacity = if i % 9 == 4 { 0.001 } else { 0.8 };
+        gaussian([0.1 * i as f32 - 3.5, 0.2, -5.0], 0.3, opacity, [0.6; 3])
+    })
+}
+
+/// Returns the numbers of Gaussians that each pixel of a picture is blended of.
+pub(crate) fn counts(image: &Rendered) -> &[u32] {
+    image.blended.as_deref().unwrap()
 }
 
 /// Pairs the groups of two models.
