@@ -2,10 +2,12 @@
 
 use splat_mesh::narrow::to_f32;
 
-use crate::abi::terms::{VALUE_DEPTH_L1, VALUE_DISTORTION};
+use super::blend::Canvas;
+use crate::abi::terms::{Terms, VALUE_DEPTH_L1, VALUE_DISTORTION};
 use crate::abi::{self, DepthLossArgs, DistortionArgs};
 use crate::backend::cuda::photos::{Photograph, check_size};
 use crate::backend::cuda::prelude::*;
+use crate::layout::PixelGradients;
 use crate::math::distortion::{FAR, NEAR};
 
 /// Writes the gradient of inverse depths and the sum of absolute errors. Returns false without a map.
@@ -52,51 +54,60 @@ const _: () = {
     );
 };
 
-/// The drawn maps.
-#[derive(Clone, Copy)]
-pub(crate) struct RayMaps<'a> {
-    /// [height, width]
-    pub(crate) inverse_depths: &'a Block<f32>,
-    /// [height, width]
-    pub(crate) inverse_squares: &'a Block<f32>,
-    /// Depth, x and y of the normal, opacity; [height, width, 4].
-    pub(crate) surface: &'a Block<f32>,
-}
-
-/// Gradients of the maps. The first and the last are added to.
-pub(crate) struct RayMapGradients<'a> {
-    /// [height, width]
-    pub(crate) inverse_depths: &'a mut Block<f32>,
-    /// [height, width]
-    pub(crate) inverse_squares: &'a mut Block<f32>,
-    /// [height, width, 4]; the last channel is the gradient of the final transmittance.
-    pub(crate) surface: &'a mut Block<f32>,
-}
-
-/// Measures all rays except those that the photograph's mask excludes, and adds their weighted gradients.
+/// Measures all rays except those that the photograph's mask excludes. Adds the weighted gradients to those of the
+/// inverse depths and of the maps, where they have been written. The last channel of the maps' is the gradient of the
+/// final transmittance. Returns false if no term penalises distortion.
 pub(crate) fn measure_distortion(
     session: &mut Session,
-    drawn: RayMaps<'_>,
-    RayMapGradients { inverse_depths, inverse_squares, surface }: RayMapGradients<'_>,
+    canvas: &Canvas,
     target: &Photograph<'_>,
-    weight: f64,
-) -> Result {
+    terms: &Terms,
+    (gradients, [has_inverse_depths, has_surface]): (&mut PixelGradients<Heap>, [bool; 2]),
+) -> Result<bool> {
+    let weight = terms.weight(VALUE_DISTORTION);
+    // Without the term there is no gradient of the squares.
+    gradients.inverse_squares.take_if(|_| weight == 0.0);
+    let Canvas {
+        inverse_depths: Some(inverse_depths),
+        inverse_squares: Some(inverse_squares),
+        surface: Some(surface),
+        ..
+    } = canvas
+    else {
+        return Ok(false);
+    };
+    let PixelGradients {
+        inverse_depths: Some(d_inverse_depths),
+        inverse_squares: Some(d_inverse_squares),
+        maps: Some(d_surface),
+        ..
+    } = gradients
+    else {
+        return Ok(false);
+    };
+    if !has_inverse_depths {
+        d_inverse_depths.zero(&session.stream)?;
+    }
+    if !has_surface {
+        d_surface.zero(&session.stream)?;
+    }
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     target.wait(&session.stream)?;
-    let pixels = drawn.inverse_squares.len();
+    let pixels = inverse_squares.len();
     let args = DistortionArgs {
-        inverse_depths: drawn.inverse_depths.read(),
-        inverse_squares: drawn.inverse_squares.read(),
-        surface: drawn.surface.read(),
+        inverse_depths: inverse_depths.read(),
+        inverse_squares: inverse_squares.read(),
+        surface: surface.read(),
         mask: target.mask,
-        d_inverse_depths: inverse_depths.write(),
-        d_inverse_squares: inverse_squares.write(),
-        d_surface: surface.write(),
+        d_inverse_depths: d_inverse_depths.write(),
+        d_inverse_squares: d_inverse_squares.write(),
+        d_surface: d_surface.write(),
         sum: session.status.sum(VALUE_DISTORTION),
         pixels: count_u32(pixels)?,
         d_mean: f32::of(weight / pixels as f64),
     };
     session.kernels.measure_distortion.over(&session.stream, pixels, &args)?;
     target.used(&session.stream)?;
-    session.timers.end(&begun, &session.stream)
+    session.timers.end(&begun, &session.stream)?;
+    Ok(true)
 }

@@ -3,12 +3,13 @@
 
 use splat_mesh::narrow::to_f32;
 
+use super::blend::Canvas;
 use super::project::{Features, Splats};
-use crate::abi::terms::{NormalDepths, VALUE_DN, VALUE_NORMAL_MAP};
+use crate::abi::terms::{NormalDepths, Term, Terms, VALUE_DN, VALUE_NORMAL_MAP, Weighted};
 use crate::abi::{self, FeaturesArgs, NORMALS_SIDE, NormalMapArgs, NormalsArgs};
 use crate::backend::cuda::photos::Photograph;
 use crate::backend::cuda::prelude::*;
-use crate::layout::ViewRequest;
+use crate::layout::{PixelGradients, ViewRequest};
 use crate::math::normals::STORED_SQUARE_MIN;
 
 /// Computes the features of a view's splats, and allocates their gradients if a backward pass follows.
@@ -37,31 +38,30 @@ pub(crate) fn add_features<P: CudaPrimitive>(
     Ok(())
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct NormalsRule<'a> {
-    pub(crate) depths: NormalDepths,
-    pub(crate) weight: f64,
-    /// The photograph, which has arrived. Its mask may exclude pixels.
-    pub(crate) target: &'a Photograph<'a>,
-}
-
-/// Median depths and their gradients, [height, width], used instead of the maps' depths.
-pub(crate) struct Medians<'a> {
-    pub(crate) depths: &'a Block<f32>,
-    pub(crate) d_depths: &'a mut Block<f32>,
-}
-
-/// Compares the maps' normals with those of depths, and writes the gradients of both.
+/// Compares the maps' normals with those of depths, where the mask of the photograph, which has arrived, excludes
+/// nothing. Writes the gradients of both. Returns false if no term compares the drawn normals.
 pub(crate) fn compare(
     session: &mut Session,
-    surface: &Block<f32>,
-    medians: Option<Medians<'_>>,
+    canvas: &Canvas,
     camera: &ViewCamera,
-    NormalsRule { depths, weight, target }: NormalsRule<'_>,
-    d_surface: &mut Block<f32>,
-) -> Result {
-    let (medians, d_medians) = match medians {
-        Some(Medians { depths, d_depths }) => (depths.read(), d_depths.write()),
+    target: &Photograph<'_>,
+    terms: &Terms,
+    gradients: &mut PixelGradients<Heap>,
+) -> Result<bool> {
+    let rule = terms.active().find_map(|&Weighted { term, weight }| match term {
+        Term::DepthNormal { depths } => Some((depths, weight)),
+        _ => None,
+    });
+    let PixelGradients { maps, median_depths, .. } = gradients;
+    // Without a comparison there is no gradient of the medians.
+    median_depths.take_if(|_| !terms.needs().median);
+    let (Some((depths, weight)), Some(surface), Some(d_surface)) = (rule, &canvas.surface, maps)
+    else {
+        return Ok(false);
+    };
+    let medians = canvas.median_depths.as_ref().zip(median_depths.as_mut());
+    let (medians, d_medians) = match medians.filter(|_| depths == NormalDepths::Median) {
+        Some((medians, d_medians)) => (medians.read(), d_medians.write()),
         None => (In::NULL, Out::NULL),
     };
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
@@ -84,7 +84,8 @@ pub(crate) fn compare(
     let blocks = squares[0] * squares[1];
     session.kernels.compare_normals.blocks(&session.stream, blocks, &args)?;
     target.used(&session.stream)?;
-    session.timers.end(&begun, &session.stream)
+    session.timers.end(&begun, &session.stream)?;
+    Ok(true)
 }
 
 // The kernel's constant equals the host's.

@@ -1,43 +1,42 @@
 //! Stage `patches`: patches of the photograph against their projections into another view's photograph.
 
-use crate::abi::terms::VALUE_MULTI_VIEW;
+use super::blend::Canvas;
+use crate::abi::terms::{NormalDepths, Term, Terms, VALUE_MULTI_VIEW};
 use crate::abi::{PATCH_STRIDE, PATCHES_BLOCK, PatchesArgs};
 use crate::backend::cuda::photos::{Target, check_size};
 use crate::backend::cuda::prelude::*;
 use crate::backend::{OtherView, patches};
+use crate::layout::PixelGradients;
 
 /// Threads per patch.
 const WARP: u32 = 32;
 
-/// The drawn surface of a view.
-#[derive(Clone, Copy)]
-pub(crate) struct PatchMaps<'a> {
-    /// Depths and normals, [height, width, 4].
-    pub(crate) maps: &'a Block<f32>,
-    /// Median depths, [height, width].
-    pub(crate) medians: &'a Block<f32>,
-    pub(crate) camera: &'a ViewCamera,
-    /// The photograph, which has arrived.
-    pub(crate) target: &'a Target,
-}
-
-/// Gradients to add to.
-pub(crate) struct SurfaceGradients<'a> {
-    /// [height, width, 4]
-    pub(crate) maps: &'a mut Block<f32>,
-    /// [height, width]
-    pub(crate) medians: &'a mut Block<f32>,
-}
-
-/// Compares the patches, and adds their weighted gradients.
+/// Compares the patches, and adds their weighted gradients to those of the maps, where they have been written, and of
+/// the medians. Does nothing without gradients. The photograph has arrived.
 pub(crate) fn compare(
     session: &mut Session,
-    shown: PatchMaps<'_>,
+    (canvas, camera, target): (&Canvas, &ViewCamera, &Target),
     other: OtherView<'_, Target>,
-    weight: f64,
-    SurfaceGradients { maps: d_maps, medians: d_medians }: SurfaceGradients<'_>,
+    terms: &Terms,
+    (gradients, has_surface): (&mut PixelGradients<Heap>, bool),
 ) -> Result {
-    let PatchMaps { maps, medians, camera, target } = shown;
+    let weight = terms.weight(VALUE_MULTI_VIEW);
+    let Canvas { surface: Some(maps), median_depths: Some(medians), .. } = canvas else {
+        return Ok(());
+    };
+    let PixelGradients { maps: Some(d_maps), median_depths: Some(d_medians), .. } = gradients
+    else {
+        return Ok(());
+    };
+    if !has_surface {
+        d_maps.zero(&session.stream)?;
+    }
+    let has_medians = terms.active().any(|weighted| {
+        matches!(weighted.term, Term::DepthNormal { depths: NormalDepths::Median })
+    });
+    if !has_medians {
+        d_medians.zero(&session.stream)?;
+    }
     let seen = other.camera.cast::<f32>();
     check_size(other.target.size(), seen.size)?;
     let [columns, rows] = patches(camera.size, other.first_px);

@@ -136,24 +136,15 @@ enum SampleSource<'a> {
     Shown(&'a DepthMap, &'a Sampled),
 }
 
-/// The drawn depths of a view.
-#[derive(Clone, Copy)]
-pub(crate) struct ShownDepths<'a> {
-    pub(crate) splats: &'a Splats,
-    pub(crate) camera: &'a ViewCamera,
-    pub(crate) map: &'a DepthMap,
-}
-
 /// Adds the gradient of the compared depths to that of the maps, [height, width, 4]. Takes all memory before.
 pub(crate) fn compare_depths<P: CudaPrimitive>(
     session: &Session,
     model: &Model<P>,
-    shown: ShownDepths<'_>,
+    (splats, camera, map): (&Splats, &ViewCamera, &DepthMap),
     near: &NearestLists<P>,
     terms: &Terms,
     d_surface: &mut Block<f32>,
 ) -> Result {
-    let ShownDepths { splats, camera, map } = shown;
     if splats.visible == 0 {
         return Ok(());
     }
