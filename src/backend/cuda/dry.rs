@@ -94,6 +94,14 @@ pub fn scratch(library: &Library, model: &ModelSize, work: &Work) -> Scratch {
         .unwrap_or_else(|_refused| Scratch::endless())
 }
 
+/// Returns a session without a device, and the counts that it reports.
+pub(super) fn session(heap: Heap) -> Result<(Session, Rc<Cell<Reported>>)> {
+    let reported: Rc<Cell<Reported>> = Rc::default();
+    let answer = Rc::clone(&reported);
+    let queue = DryQueue::new(Rc::new(move |label, host| answer.get().write(label, host)));
+    Ok((Session::dry(heap, [queue.clone(), queue])?, reported))
+}
+
 struct DryRun {
     session: Session,
     model: Model,
@@ -102,12 +110,9 @@ struct DryRun {
 
 impl DryRun {
     fn open(library: &Library, size: &ModelSize, work: &Work) -> Result<Self> {
-        let reported: Rc<Cell<Reported>> = Rc::default();
-        let answer = Rc::clone(&reported);
-        let queue = DryQueue::new(Rc::new(move |label, host| answer.get().write(label, host)));
         let heap = Heap::dry()?;
         heap.set_cub_scratch(*library);
-        let mut session = Session::dry(heap, [queue.clone(), queue])?;
+        let (mut session, reported) = session(heap)?;
         session.storage = size.storage;
         let rows = host_len(size.gaussians);
         let mut model = tables::zeros::<Gaussians>(&mut session, size.sh_degree, rows)?;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use rstest::rstest;
 
-use super::device::stream::DryQueue;
 use super::dry::{self, Reported};
 use super::memory::heap::tests::{heap_beside, heap_beside_exhausted, heap_of};
 use super::primitive::{PrimitiveKernels, StorageKernels};
@@ -95,11 +94,8 @@ impl DryRun {
     }
 
     fn over(case: Case, options: &CudaOptions, heap: Heap) -> Result<Self> {
-        let reported: Rc<Cell<Reported>> = Rc::default();
-        let answer = Rc::clone(&reported);
-        let queue = DryQueue::new(Rc::new(move |label, host| answer.get().write(label, host)));
-        let device = Cuda::over(Session::dry(heap, [queue.clone(), queue])?, options)?;
-        let run = Self { case, device, reported };
+        let (session, reported) = dry::session(heap)?;
+        let run = Self { case, device: Cuda::over(session, options)?, reported };
         run.show(case.visible, case.instances);
         Ok(run)
     }
@@ -126,6 +122,23 @@ impl DryRun {
         heap.take(&Slot::<u8, _>::unlisted("frame"), &heap.budget().0).map(drop).unwrap_err()
     }
 
+    /// Returns the scratch that the case's view predicts of a view with these inputs.
+    fn predicted(
+        &mut self,
+        settings: &RenderSettings,
+        request: &TrainRequest,
+        inputs: Inputs,
+    ) -> Result<Bytes> {
+        let Case { gaussians, sh_degree, .. } = self.case;
+        let model = self.device.upload(&Gaussians::zeros(sh_degree, gaussians))?;
+        let frame = self.device.render_train(&model, &self.case.view(), settings, request)?;
+        let lacks = inputs != request.inputs && inputs != Inputs::NONE;
+        assert_eq!(frame.lacks(inputs), lacks);
+        let library = self.device.session.heap.cub_scratch();
+        let planned = frame.planned(gaussians, inputs, false);
+        Ok(view_scratch(dry_run, library, gaussians as u64, planned))
+    }
+
     fn given_up(&mut self) -> Vec<Fallback> {
         let changes = self.device.take_changes().unwrap_or_default().changes;
         changes.iter().filter(|change| change.given_up).map(|change| change.fallback).collect()
@@ -133,19 +146,14 @@ impl DryRun {
 
     fn step(&mut self, trained: &mut Trained, number: u32) -> Result {
         let Trained { model, tables } = trained;
-        let sized_case = self.case;
         let (view, image) = scaled(self.device.training_scale());
         let device = &mut self.device;
         let target: Target = match device.resident(0) {
             Some(target) => target,
             None => device.upload_target(Photo { image: &image, stay: Stay::Resident(0) })?,
         };
-        let frame = device.render_train(
-            model,
-            &view,
-            &sized_case.settings(),
-            &sized_case.train_request(),
-        )?;
+        let (settings, request) = (self.case.settings(), self.case.train_request());
+        let frame = device.render_train(model, &view, &settings, &request)?;
         let terms = Case::terms();
         let objective = Objective { target: &target, terms: &terms, near: None, other: None };
         let frame = match tables {
@@ -726,18 +734,8 @@ fn a_smaller_view_predicts_the_scratch_of_a_full_one() -> Result {
         let sized_case =
             Case { px: PX.map(|side| side / divisor.get()), divisor, instances, ..sized_case() };
         let mut run = DryRun::open_with(sized_case, &options(&[]), Bytes(400 << 20))?;
-        let model =
-            run.device.upload(&Gaussians::zeros(sized_case.sh_degree, sized_case.gaussians))?;
         let request = sized_case.train_request();
-        let frame = run.device.render_train(
-            &model,
-            &sized_case.view(),
-            &sized_case.settings(),
-            &request,
-        )?;
-        let library = run.device.session.heap.cub_scratch();
-        let planned = frame.planned(sized_case.gaussians, Inputs::NONE, false);
-        Ok::<_, DeviceError>(view_scratch(dry_run, library, sized_case.gaussians as u64, planned).0)
+        run.predicted(&sized_case.settings(), &request, Inputs::NONE).map(|bytes| bytes.0)
     };
     let whole = need(Divisor::One)?;
     for divisor in [Divisor::Two, Divisor::Four] {
@@ -775,14 +773,9 @@ fn a_view_predicts_the_scratch_of_later_terms() -> Result {
     let later = Term::Distortion.needs();
     let scratch = |inputs, requested| {
         let mut run = DryRun::open_with(sized_case(), &options(&[]), Bytes(400 << 20))?;
-        let model = run.device.upload(&Gaussians::zeros(run.case.sh_degree, run.case.gaussians))?;
         let settings = RenderSettings { footprint: Footprint::Surfel, ..RenderSettings::DEFAULT };
         let request = TrainRequest { inputs, ..TrainRequest::default() };
-        let frame = run.device.render_train(&model, &run.case.view(), &settings, &request)?;
-        assert_eq!(frame.lacks(requested), inputs != requested && requested != Inputs::NONE);
-        let library = run.device.session.heap.cub_scratch();
-        let planned = frame.planned(run.case.gaussians, requested, false);
-        Ok::<_, DeviceError>(view_scratch(dry_run, library, run.case.gaussians as u64, planned))
+        run.predicted(&settings, &request, requested)
     };
     let with = scratch(later, Inputs::NONE)?;
     assert_eq!(scratch(Inputs::NONE, later)?, with);
