@@ -357,8 +357,7 @@ fn sums_in_any_order_agree_with_the_host() {
     }
 }
 
-// Photographs that leave a GPU when the model needs their room: training goes on as if they had
-// stayed.
+// Photographs that leave a GPU when the model needs their room: training goes on as if they had stayed.
 
 /// Sizes of the photographs, with masks, inverse depths or normals: 15 MiB together.
 const SIZES: [([u32; 2], bool); 3] =
@@ -536,9 +535,8 @@ fn assert_same_losses(found: &Ran, expected: &Ran) {
     assert_eq!(found.losses.len(), expected.losses.len());
     for (number, (found, expected)) in (1..).zip(found.losses.iter().zip(&expected.losses)) {
         let error = (found.total - expected.total).abs().max((found.l1 - expected.l1).abs());
-        // Sums in another order, and what the first steps of Adam make of that, which are as long for
-        // a small gradient as for a large one: two runs without a limit come to 8e-4. Photographs
-        // are further apart by far.
+        // Sums in another order, and what the first steps of Adam make of that, which are as long for a small gradient
+        // as for a large one: two runs without a limit come to 8e-4. Photographs are further apart by far.
         assert!(error < 3e-3, "iteration {number}: {found:?} instead of {expected:?}");
     }
 }

@@ -1,6 +1,5 @@
-//! Models whose colours and moments lie in the host's memory: all that is done with them is, bit for bit,
-//! what is done with a compact model in the GPU's. `SPLAT_NO_VMM=1` runs the same on memory that is copied
-//! as it grows.
+//! Models whose colours and moments lie in the host's memory: all that is done with them is, bit for bit, what is done
+//! with a compact model in the GPU's. `SPLAT_NO_VMM=1` runs the same on memory that is copied as it grows.
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use splat::backend::cuda::Model;

@@ -1,9 +1,8 @@
 //! The kernels' mathematics against the host's: every device function with its twin.
 //!
-//! The twin in double precision is the truth. In single precision it shows the error that rounding
-//! alone makes; the device may make four times as much (32 times in the worst of all calls), since it
-//! contracts products and sums to one rounding and has its own exp and log, good to two units in the
-//! last place.
+//! The twin in double precision is the truth. In single precision it shows the error that rounding alone makes; the
+//! device may make four times as much (32 times in the worst of all calls), since it contracts products and sums to
+//! one rounding and has its own exp and log, good to two units in the last place.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -359,9 +358,8 @@ fn inputs(probe: &Probe) -> Vec<Vec<f32>> {
     rows
 }
 
-/// Errors of results against the twin in double precision, as shares of the largest of a call's
-/// results, in ascending order. Where the twin in single precision overflows or is no number, the
-/// result must be neither finite.
+/// Errors of results against the twin in double precision, as shares of the largest of a call's results, in ascending
+/// order. Where the twin in single precision overflows or is no number, the result must be neither finite.
 fn errors(probe: &Probe, rows: &[Vec<f32>], results: &[Vec<f32>]) -> Vec<f64> {
     let mut errors = Vec::new();
     for (row, found) in rows.iter().zip(results) {

@@ -203,8 +203,7 @@ fn a_view_smaller_than_three_pixels_is_all_border() {
     }
 }
 
-// Maps of surfaces and the comparison of their normals: every device against the CPU backend in double
-// precision.
+// Maps of surfaces and the comparison of their normals: every device against the CPU backend in double precision.
 
 each_backend!(
     losses_and_gradients_of_normals_agree_with_the_oracle,

@@ -463,8 +463,7 @@ fn a_living_model_turns_compact_in_place_and_back() {
     }
 }
 
-/// Colours that were left behind in one storage catch up before they are in the other, and training
-/// goes on there.
+/// Colours that were left behind in one storage catch up before they are in the other, and training goes on there.
 #[test]
 #[ignore = "needs a CUDA device"]
 fn training_goes_on_through_both_conversions() {

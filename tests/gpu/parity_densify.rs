@@ -75,8 +75,7 @@ fn opacities(gaussians: &Gaussians) -> Vec<f64> {
     gaussians.opacity_logits.iter().map(|&logit| sigmoid(f64::from(logit))).collect()
 }
 
-/// A rule that makes clones, splits and both kinds of removals in the oracle's model, and that no
-/// Gaussian is near to.
+/// A rule that makes clones, splits and both kinds of removals in the oracle's model, and that no Gaussian is near to.
 fn rule() -> DensifyRule {
     let mut oracle = Cpu::<f64>::new();
     let mut model = observed(&mut oracle);

@@ -172,8 +172,7 @@ fn absolute_gradients_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 assert_eq!(found_sums.len(), if sums_there { count } else { 0 }, "{what}");
                 assert_sums_agree(found_sums, &expected.absolute_norm_sums, 1e-3, &what);
                 let norms = (&found.gradient_norm_sums, &expected.gradient_norm_sums);
-                // Of squares twice the errors of their roots remain, and where the pixels hardly disagree they
-                // cancel.
+                // Of squares twice the errors of their roots remain, and where the pixels hardly disagree they cancel.
                 let relative = if statistics == Statistics::Disagreement { 1e-2 } else { 1e-3 };
                 assert_sums_agree(norms.0, norms.1, relative, &what);
                 sums.push(found);
@@ -225,8 +224,7 @@ fn what_is_near_tells_by_the_square_of_its_depth<B: TrainDevice>(device: &mut B)
     }
 }
 
-// Median depths, and the light that passes to places: every device against the CPU backend in double
-// precision.
+// Median depths, and the light that passes to places: every device against the CPU backend in double precision.
 
 each_backend!(
     half_of_the_light_passes_to_the_median_depths,

@@ -180,8 +180,7 @@ fn ellipses_have_no_distortion<B: TrainDevice>(device: &mut B) {
     assert!(error.to_string().contains("--primitive surfels"), "{error}");
 }
 
-// Normals of drawn depths against a map of normals: every device against the CPU backend in double
-// precision.
+// Normals of drawn depths against a map of normals: every device against the CPU backend in double precision.
 //
 // All Gaussians cover all of the view and none is cut off, so that depths have no step and precisions come
 // to the same decisions.

@@ -189,8 +189,7 @@ fn try_step<B: TrainDevice>(
     stepped
 }
 
-/// The index that the device names within two iterations, and the Gaussians of these rows after
-/// the first.
+/// The index that the device names within two iterations, and the Gaussians of these rows after the first.
 fn reported<B: TrainDevice>(
     device: &mut B,
     gaussians: &Gaussians,

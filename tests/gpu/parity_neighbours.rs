@@ -80,8 +80,7 @@ fn in_box(draws: &mut Draws, half: f64) -> Point {
     draws.array::<3>(-half, half).map(f64::to_f32)
 }
 
-/// Clusters of all sizes around centres drawn in a cube, with every 20th centre one that has been
-/// before.
+/// Clusters of all sizes around centres drawn in a cube, with every 20th centre one that has been before.
 fn clustered(count: usize, seed: u64) -> Vec<Point> {
     let mut draws = Draws::new(seed);
     let clusters: Vec<(Point, f64)> = (0..60)

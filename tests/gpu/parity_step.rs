@@ -1,5 +1,4 @@
-//! Gradients, density statistics and whole steps of every device against the CPU backend in double
-//! precision.
+//! Gradients, density statistics and whole steps of every device against the CPU backend in double precision.
 
 use splat::backend::{CHUNK_ROWS, Rows, chunks};
 use splat::config::Config;

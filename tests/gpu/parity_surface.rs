@@ -302,8 +302,7 @@ pub(super) fn assert_compact_agrees(
     assert_columns_agree(&found, &expected, cancelled, &format!("{count} neighbours, compact"));
 }
 
-/// Flat Gaussians on a wavy sheet, as close together as they are large; the view sees some two in
-/// five.
+/// Flat Gaussians on a wavy sheet, as close together as they are large; the view sees some two in five.
 #[cfg(kernels)]
 fn sheet(count: usize) -> Gaussians {
     let mut draws = Draws::new(91);

@@ -112,8 +112,7 @@ fn a_photograph_of_the_wall_shows_the_same_place_in_both_views() {
     }
 }
 
-// The comparison of patches in neighbouring views: every device against the CPU backend in double
-// precision.
+// The comparison of patches in neighbouring views: every device against the CPU backend in double precision.
 //
 // No patch of the scenes is near the limits at which it is left out or hidden, and the photographs are smooth. So the
 // tests compare arithmetic, not the side of an edge on which rounding falls.

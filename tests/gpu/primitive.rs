@@ -46,8 +46,7 @@ fn balls(count: usize, seed: u64) -> Balls {
     balls
 }
 
-/// Views from two places and of two sizes, with photographs of noise in which no pixel that counts is
-/// near a decision.
+/// Views from two places and of two sizes, with photographs of noise in which no pixel that counts is near a decision.
 fn shots(balls: &Balls, drawing: DrawSettings) -> Vec<Shot> {
     let aside = moved(&resized(&straight(), [45, 23]), [0.2, -0.1, 0.3]);
     let gaussians = gaussians_of(balls);
@@ -335,8 +334,7 @@ fn compact_storage_of_balls_is_refused() {
     assert_eq!(device.download(&mut model).unwrap(), host);
 }
 
-// Rows of the tests' own primitive on every device: what is put there comes back, and is found again
-// wherever it went.
+// Rows of the tests' own primitive on every device: what is put there comes back, and is found again wherever it went.
 
 each_backend!(balls_come_back_as_they_were_put_there, balls_are_reordered_and_have_neighbours);
 
