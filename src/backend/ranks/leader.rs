@@ -7,7 +7,6 @@ use super::line::{FailedStep, LateReports, RankCommand, RankLosses, RankNews, Vi
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, ViewSetup};
 use crate::abi::terms::Terms;
-use crate::backend::error::refused;
 use crate::backend::{
     AdamStep, Adjust, Appearance, Bind, Candidates, Contributions, Device, DeviceError, DeviceInfo,
     DeviceMemory, DrawSettings, Drawn, Edit, EditRule, Edited, Faces, FallbackState, Filter3d,
@@ -510,17 +509,7 @@ impl<S: RankShard> Appearance<Gaussians> for Leader<S> {
     }
 }
 
-impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {
-    fn transmittances(
-        &mut self,
-        _: &S::Share,
-        _: &View,
-        _: &RenderSettings,
-        _: &[[f32; 3]],
-    ) -> Result<Vec<f32>, DeviceError> {
-        refused("transmittances between places")
-    }
-}
+impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {}
 
 impl<S: RankShard> Contributions<Gaussians> for Leader<S> {
     type ContributionSums = Impossible;
