@@ -53,13 +53,7 @@ impl Cleaning {
 
     /// Returns the Gaussians that stay, in their order.
     pub fn left(&self, gaussians: &Gaussians) -> Gaussians {
-        let mut left = Gaussians::empty(gaussians.sh_degree);
-        for (to, from) in left.groups_mut().into_iter().zip(gaussians.groups()) {
-            let rows = (0..self.gone.len()).filter(|&row| self.gone[row].is_none());
-            let rows = rows.flat_map(|row| &from.values[row * from.width..][..from.width]);
-            to.extend(rows);
-        }
-        left
+        gaussians.gather((0..self.gone.len()).filter(|&row| self.gone[row].is_none()))
     }
 
     /// Returns the number of removed Gaussians.
