@@ -28,7 +28,9 @@ pub trait FrameState: sealed::Sealed + Debug + 'static {
     type Kept<T>;
 
     /// Returns the result if the frame was compared.
-    fn kept<T>(kept: &Self::Kept<T>) -> Option<&T>;
+    fn kept<T>(_kept: &Self::Kept<T>) -> Option<&T> {
+        None
+    }
 }
 
 /// A state in which a frame can be compared with its photograph.
@@ -63,26 +65,14 @@ impl<S: Trainable> sealed::Sealed for Scored<S> {}
 
 impl FrameState for Shown {
     type Kept<T> = ();
-
-    fn kept<T>(_kept: &()) -> Option<&T> {
-        None
-    }
 }
 
 impl FrameState for Drawn {
     type Kept<T> = ();
-
-    fn kept<T>(_kept: &()) -> Option<&T> {
-        None
-    }
 }
 
 impl FrameState for Compensated {
     type Kept<T> = ();
-
-    fn kept<T>(_kept: &()) -> Option<&T> {
-        None
-    }
 }
 
 impl<S: Trainable> FrameState for Scored<S> {

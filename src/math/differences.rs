@@ -12,6 +12,21 @@ pub(crate) fn five_point(step: f64, f: impl Fn(f64) -> f64) -> f64 {
     (8.0 * (f(step) - f(-step)) - (f(2.0 * step) - f(-2.0 * step))) / (12.0 * step)
 }
 
+/// Returns the central differences of a function of several numbers.
+pub(crate) fn gradient<const N: usize>(
+    step: f64,
+    at: [f64; N],
+    f: impl Fn([f64; N]) -> f64,
+) -> [f64; N] {
+    std::array::from_fn(|i| {
+        central(step, |by| {
+            let mut moved = at;
+            moved[i] += by;
+            f(moved)
+        })
+    })
+}
+
 /// Asserts that two numbers are less than `tolerance` apart.
 #[track_caller]
 pub(crate) fn assert_near(found: f64, expected: f64, tolerance: f64, what: impl Debug) {

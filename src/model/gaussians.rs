@@ -340,10 +340,8 @@ mod tests {
     }
 
     fn one(log_scales: [f32; 3], quat: [f32; 4]) -> Gaussians {
-        let mut one = Gaussians::zeros(0, 1);
-        one.log_scales = log_scales.to_vec();
-        one.quats = quat.to_vec();
-        one
+        let (log_scales, quats) = (log_scales.to_vec(), quat.to_vec());
+        Gaussians { log_scales, quats, ..Gaussians::zeros(0, 1) }
     }
 
     /// Returns the log-scales and their axes as columns.

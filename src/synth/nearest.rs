@@ -270,6 +270,7 @@ const STEPS: usize = 96;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::{assert_near, gradient};
     use crate::math::random::{RandomStream, RandomUse};
 
     const GOURDS: [Solid; 3] = [
@@ -333,16 +334,11 @@ mod tests {
     fn heights_rise_by_their_gradient() {
         for shape in GOURDS {
             for point in points(40) {
-                let (_, gradient) = shape.height(point);
+                let (_, found) = shape.height(point);
+                let expected = gradient(1e-5, point, |at| shape.height(at).0);
                 for axis in 0..3 {
-                    let at = |by: f64| {
-                        let mut moved = point;
-                        moved[axis] += by;
-                        shape.height(moved).0
-                    };
-                    let expected = (at(1e-5) - at(-1e-5)) / 2e-5;
                     // Differences of numbers near 1 over 2e-5, and its square.
-                    assert!((gradient[axis] - expected).abs() < 1e-6, "{shape:?} {point:?}");
+                    assert_near(found[axis], expected[axis], 1e-6, (shape, point));
                 }
             }
         }
@@ -353,14 +349,14 @@ mod tests {
         let ring = Solid::Ring { radius: 0.6, thickness: 0.2 };
         let found = ring.nearest([1.0, 0.3, 0.0]);
         // 0.5 from the circle in the ring's middle, at (0.6, 0, 0), 0.2 of it inside.
-        assert!((found.distance - 0.3).abs() < 1e-12);
-        for (found, expected) in found.normal.iter().zip([0.8, 0.6, 0.0]) {
-            assert!((found - expected).abs() < 1e-12);
+        assert_near(found.distance, 0.3, 1e-12, "distance");
+        for (found, expected) in found.normal.into_iter().zip([0.8, 0.6, 0.0]) {
+            assert_near(found, expected, 1e-12, "normal");
         }
         for shape in [ring, Solid::Ball { radius: 0.7 }] {
             for point in points(50) {
                 let found = shape.nearest(point);
-                assert!((found.distance - shape.distance(point)).abs() < 1e-12);
+                assert_near(found.distance, shape.distance(point), 1e-12, point);
                 assert!(shape.distance(found.position).abs() < 1e-12);
             }
             // Many points are equally near to the centre and the axis.

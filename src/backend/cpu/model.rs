@@ -224,10 +224,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// Reads the parameters, moments and statistics of a range of rows.
     pub fn read(&self, rows: Range<usize>) -> Snapshot<P> {
-        let if_there = |column: &[R]| match column {
-            [] => Vec::new(),
-            column => host(&column[rows.clone()]),
-        };
+        let if_there = |column: &[R]| host(column.get(rows.clone()).unwrap_or_default());
         Snapshot {
             parameters: self.read_parameters(rows.clone()),
             first_moments: self.gather(&rows, 1),

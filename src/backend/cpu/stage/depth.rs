@@ -7,6 +7,7 @@ use super::blend::Canvas;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::distortion::{RaySums, distortion, distortion_bwd};
+use crate::math::field::sign;
 use crate::memory::Bytes;
 
 /// Loss and gradient of a frame's inverse depths.
@@ -42,12 +43,8 @@ pub(crate) fn compare<R: Real>(
         if counts { canvas.inverse_depths[pixel] - expected } else { R::ZERO }
     };
     let mean = mean(pixels, |pixel| error(pixel).abs().to_f64());
-    let sign = |error: R| match error.partial_cmp(&R::ZERO) {
-        Some(std::cmp::Ordering::Greater) => slope,
-        Some(std::cmp::Ordering::Less) => -slope,
-        _ => R::ZERO,
-    };
-    let d_inverse_depths = (0..pixels).into_par_iter().map(|pixel| sign(error(pixel))).collect();
+    let d_error = |pixel| slope * sign(error(pixel));
+    let d_inverse_depths = (0..pixels).into_par_iter().map(d_error).collect();
     Some(ComparedDepths { mean, d_inverse_depths })
 }
 

@@ -171,7 +171,8 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
             let nothing = [R::ZERO; 2];
             return NormalPixel { disagreement, d_slopes: nothing, d_normal: nothing };
         };
-        let (xy, ray) = (self.normals[self.map.index(at)], self.map.ray(at));
+        let view = self.map.view;
+        let (xy, ray) = (self.normals[view.index(at)], view.slopes(at));
         let (drawn, expected) = (blended_normal(xy), surface_normal(slopes, ray));
         NormalPixel {
             disagreement: R::ONE - dot(drawn, expected),
@@ -193,10 +194,6 @@ pub(crate) struct SlopedMap<'a, R> {
 }
 
 impl<R: Real> SlopedMap<'_, R> {
-    pub(crate) fn index(&self, [x, y]: [u32; 2]) -> usize {
-        y as usize * self.view.size[0] as usize + x as usize
-    }
-
     /// Returns the coordinates of a pixel index.
     pub(crate) fn at(&self, index: usize) -> [u32; 2] {
         let width = self.view.size[0] as usize;
@@ -204,7 +201,7 @@ impl<R: Real> SlopedMap<'_, R> {
     }
 
     pub(crate) fn depth(&self, at: [u32; 2]) -> R {
-        self.depths[self.index(at)]
+        self.depths[self.view.index(at)]
     }
 
     /// Returns the previous and next pixels along an axis, if both exist.
@@ -228,14 +225,6 @@ impl<R: Real> SlopedMap<'_, R> {
         Some([self.slope(at, 0)?, self.slope(at, 1)?])
     }
 
-    /// Returns x/z and y/z of the ray through a pixel's centre.
-    pub(crate) fn ray(&self, at: [u32; 2]) -> [R; 2] {
-        [0, 1].map(|axis| {
-            let centre = R::of(f64::from(at[axis])) + R::HALF;
-            (centre - self.view.centre_px[axis]) / self.view.focal_px[axis]
-        })
-    }
-
     /// Returns the gradient of a depth from those of the slopes of its four neighbours, given by pixel index.
     pub(crate) fn d_depth(&self, at: [u32; 2], d_slopes: impl Fn(usize) -> [R; 2]) -> R {
         let mut sum = R::ZERO;
@@ -249,7 +238,7 @@ impl<R: Real> SlopedMap<'_, R> {
                 }
                 let Some(ends) = self.beside(place, axis) else { continue };
                 let [before, behind] = ends.map(|at| self.depth(at));
-                let d_slope = d_slopes(self.index(place))[axis];
+                let d_slope = d_slopes(self.view.index(place))[axis];
                 let d = slope_bwd(self.view.focal_px[axis], before, behind, d_slope);
                 // For the previous pixel, this pixel is the next one.
                 sum += d[1 - side];
@@ -285,7 +274,7 @@ pub(crate) fn compare_with_map<R: Real>(
         let compared = mapped_normal(mapped[pixel]).zip(map.slopes(at));
         compared.map_or((R::ZERO, [R::ZERO; 2]), |(expected, inverse)| {
             // Slopes of inverse depths have the opposite sign.
-            let (slopes, ray) = (inverse.map(|slope| -slope), map.ray(at));
+            let (slopes, ray) = (inverse.map(|slope| -slope), view.slopes(at));
             let disagreement = R::ONE - dot(surface_normal(slopes, ray), expected);
             let d_normal = expected.map(|n| -(n * d_mean));
             (disagreement, surface_normal_bwd(slopes, ray, d_normal).map(|d| -d))
@@ -410,14 +399,14 @@ mod tests {
         let shown = ComparedSurface::new(&canvas(surface), None, NormalDepths::All);
         let map = SlopedMap { view: &view, depths: &shown.depths, smooth: false };
         let point = |at: [u32; 2]| {
-            let [x, y] = map.ray(at);
+            let [x, y] = view.slopes(at);
             scale([x, y, 1.0], map.depth(at))
         };
         for [x, y] in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
             let down = sub(point([x, y + 1]), point([x, y - 1]));
             let along = sub(point([x + 1, y]), point([x - 1, y]));
             let expected = normalize(cross(down, along));
-            let found = surface_normal(map.slopes([x, y]).expect("depths"), map.ray([x, y]));
+            let found = surface_normal(map.slopes([x, y]).expect("depths"), view.slopes([x, y]));
             for (found, expected) in found.into_iter().zip(expected) {
                 assert_near(found, expected, 1e-13, [x, y]);
             }

@@ -104,7 +104,7 @@ fn add_tile<R: Real>(
     let mut met = Vec::new();
     for y in area.y0..area.y1 {
         for x in area.x0..area.x1 {
-            let at = y as usize * view.size[0] as usize + x as usize;
+            let at = view.index([x, y]);
             let (depth, d_depth) = (depths[at], d_depths[at]);
             if d_depth == R::ZERO {
                 continue;

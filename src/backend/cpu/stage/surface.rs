@@ -119,7 +119,7 @@ impl<R: Real> Sampled<R> {
         let sampler = Sampler::new(model, near, visible, terms, Some(map))?;
         sampler.each_depth(|cell, d_depth| {
             for (at, weight) in cell.pixels().into_iter().zip(cell.weights()) {
-                d_depths[map.index(at)] += weight * d_depth;
+                d_depths[map.view.index(at)] += weight * d_depth;
             }
         });
         Ok(())
