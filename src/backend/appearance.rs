@@ -180,6 +180,7 @@ impl<R: Real> LazyTableStep<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::assert_near;
 
     const RULE: AppearanceRule = AppearanceRule {
         rate_init: 2e-3,
@@ -230,10 +231,7 @@ mod tests {
             let expected = dense([value, first, second], &RULE, done, last);
             for (found, expected) in found.into_iter().zip(expected) {
                 // Rounding over up to 500 steps; epsilon is 1e-12 of the root.
-                assert!(
-                    (found / expected - 1.0).abs() < 1e-9,
-                    "{done} to {last}: {found} {expected}"
-                );
+                assert_near(found / expected, 1.0, 1e-9, (done, last));
             }
         }
         assert_eq!(LazyTableStep::<f64>::new(&RULE, 7, 7), None);

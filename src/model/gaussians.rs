@@ -306,9 +306,8 @@ mod tests {
         gaussians.opacity_logits = vec![0.0, 90.0, 1.0, 1.0];
         let before = gaussians.clone();
         fuse(&mut gaussians, &[0.1, 1e-9, 0.0, 0.2]);
-        assert!(
-            gaussians.opacity_logits.iter().chain(&gaussians.log_scales).all(|v| v.is_finite())
-        );
+        let mut values = gaussians.opacity_logits.iter().chain(&gaussians.log_scales);
+        assert!(values.all(|v| v.is_finite()));
         // A filter of 0.1 leaves nothing of scales of e^-30.
         assert_eq!(gaussians.opacity_logits[..2], [-80.0, 80.0]);
         assert_eq!(gaussians.log_scales[6..9], before.log_scales[6..9]);

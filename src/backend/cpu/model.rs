@@ -166,11 +166,6 @@ impl<R: Real, P: Primitive> Model<R, P> {
         self.among.as_ref().map_or(row as u64, |among| among.numbers[row])
     }
 
-    /// Returns the number of rows of all ranks.
-    pub(super) fn len_of_all(&self) -> usize {
-        self.among.as_ref().map_or(self.len(), |among| among.total)
-    }
-
     /// True if the model has no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -514,7 +514,7 @@ impl<R: Real> Palettes for Cpu<R> {
         centers: &[f32],
         cells: &CellLists<'_>,
     ) -> Result<Vec<NearRow>, DeviceError> {
-        Ok(rows.near_entries(centers, cells))
+        Ok(rows.held().nearest(centers, cells))
     }
 
     fn near_cells(
@@ -523,6 +523,6 @@ impl<R: Real> Palettes for Cpu<R> {
         centers: &[f32],
         count: usize,
     ) -> Result<Vec<u32>, DeviceError> {
-        Ok(rows.near_cells(centers, count))
+        Ok(rows.held().near_cells(centers, count))
     }
 }

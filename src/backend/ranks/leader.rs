@@ -138,8 +138,7 @@ impl Rows<Gaussians> for FreshRows<'_> {
 
 /// Returns the value that rank 0 must have received.
 fn of_first<T>(found: Option<T>) -> Result<T, DeviceError> {
-    let message = || "it has not got what the others sent".to_owned();
-    found.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })
+    found.ok_or_else(|| DeviceError::of_rank(0, "it has not got what the others sent"))
 }
 
 impl<S: RankShard> Device for Leader<S> {

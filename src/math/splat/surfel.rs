@@ -21,8 +21,8 @@ use super::bounds;
 use super::projection::{self, Bounds, Ellipse, Shape, ShapeGradient, Viewpoint};
 use crate::math::Real;
 use crate::math::linalg::{
-    Mat3, Vec3, add, cross, dot, length, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
-    scale, transpose,
+    Mat3, Vec3, add, add_to, cross, dot, length, mat_mul, mul, mul_transposed, rotation,
+    rotation_bwd, scale, transpose,
 };
 
 /// Smallest cosine between the normal and the line of sight of a visible disc.
@@ -208,7 +208,7 @@ impl<R: Real> Surfel<R> {
     ) -> [R; 2] {
         let Some([u, v]) = meeting.on_disc else {
             let d_mean_px = offset_px.map(|d| R::TWO * d * d_exponent);
-            add_two(&mut sums.d_mean_px, d_mean_px);
+            add_to(&mut sums.d_mean_px, &d_mean_px);
             return d_mean_px;
         };
         let share = meeting.depth_share;
@@ -222,10 +222,10 @@ impl<R: Real> Surfel<R> {
             })
         };
         let all = d_inverse + d_inverse_share;
-        add_two(&mut sums.d_mean_px, d_mean_of(all));
-        add_two(&mut sums.d_along_u, offset_px.map(|d| d * d_u));
-        add_two(&mut sums.d_along_v, offset_px.map(|d| d * d_v));
-        add_two(&mut sums.d_tilt, offset_px.map(|d| d * all));
+        add_to(&mut sums.d_mean_px, &d_mean_of(all));
+        add_to(&mut sums.d_along_u, &offset_px.map(|d| d * d_u));
+        add_to(&mut sums.d_along_v, &offset_px.map(|d| d * d_v));
+        add_to(&mut sums.d_tilt, &offset_px.map(|d| d * all));
         d_mean_of(d_inverse)
     }
 
@@ -278,11 +278,6 @@ impl<R: Real> Surfel<R> {
         let cover = self.cover(exponent_min)?;
         Some((cover, bounds(&cover, opacity, size)?))
     }
-}
-
-fn add_two<R: Real>(sums: &mut [R; 2], values: [R; 2]) {
-    sums[0] += values[0];
-    sums[1] += values[1];
 }
 
 #[cfg(test)]

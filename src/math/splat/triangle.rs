@@ -632,11 +632,9 @@ pub(super) mod tests {
             let mut draws = Draws::new(1000 + k);
             for _ in 0..20 {
                 let (place, shares) = inside(&corners, &mut draws);
-                let found = weights(px, place);
-                assert!(
-                    (0..3).all(|i| (found[i] - shares[i]).abs() < 1e-6),
-                    "{found:?} {shares:?}"
-                );
+                for (found, share) in weights(px, place).into_iter().zip(shares) {
+                    assert_near(found, share, 1e-6, shares);
+                }
                 let Some(hit) = triangle.hit(place, 0.3) else { continue };
                 let color = triangle.color_at(&hit);
                 for (channel, found) in color.into_iter().enumerate() {
@@ -865,10 +863,8 @@ pub(super) mod tests {
                     let centre = [x, y].map(|p| f64::from(p) + 0.5);
                     without_centre += usize::from(triangle.hit(centre, 1e-4).is_none());
                     let d = [centre[0] - ellipse.mean_px[0], centre[1] - ellipse.mean_px[1]];
-                    assert!(
-                        exponent(ellipse.conic, d) > bounds.exponent_min,
-                        "{corners:?} {x} {y}"
-                    );
+                    let found = exponent(ellipse.conic, d);
+                    assert!(found > bounds.exponent_min, "{corners:?} {x} {y}");
                     let Rect { x0, y0, x1, y1 } = bounds.pixels;
                     assert!((x0..x1).contains(&x) && (y0..y1).contains(&y));
                     let columns = columns(&covered, y);

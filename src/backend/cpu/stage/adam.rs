@@ -45,9 +45,10 @@ pub(crate) fn step<R: Real, P: Drawable>(
     if step.noise.is_some() {
         density_field(model, Capability::Noise)?;
     }
-    let (count, all) = (model.len(), model.len_of_all());
-    let (splat_from_row, width, spans) =
-        (gradients.splat_from_row(count), model.row_width(), model.spans());
+    let count = model.len();
+    let count_of_ranks = model.among.as_ref().map_or(count, |among| among.total);
+    let splat_from_row = gradients.splat_from_row(count);
+    let (width, spans) = (model.row_width(), model.spans());
     if step.by_size.is_some() {
         density_field(model, Capability::SizedRates)?;
     }
@@ -71,7 +72,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
                 && is_reached
                 && let Some(field) = P::density_field(model)
             {
-                regularise(field, &step.regularisers, all, row, d_row);
+                regularise(field, &step.regularisers, count_of_ranks, row, d_row);
             }
         });
         if let Some(d_geometry) = &mut d_geometry {

@@ -85,7 +85,7 @@ pub(crate) struct DepthMap<R> {
     /// Depth of the farthest splat, used as background depth; 0 without splats.
     pub(crate) farthest: R,
     /// Depths over that background, world units along the view axis, `[height, width]`.
-    depths: Vec<R>,
+    pub(crate) depths: Vec<R>,
 }
 
 /// Depth map at the projection of a point.
@@ -111,10 +111,6 @@ impl<R: Real> DepthMap<R> {
         let over = |&[depth, _, _, opacity]: &[R; 4]| depth + (R::ONE - opacity) * farthest;
         let depths = surface.as_chunks().0.iter().map(over).collect();
         Self { view: *view, farthest, depths }
-    }
-
-    pub(crate) fn pixels(&self) -> usize {
-        self.depths.len()
     }
 
     /// Looks up the surface at a point, given by its world-space offset from a Gaussian's centre; `None` outside the

@@ -103,7 +103,7 @@ pub(crate) struct Sampled<R> {
 impl<R: Real> Sampled<R> {
     /// Starts with a zero gradient.
     pub(crate) fn new(map: DepthMap<R>) -> Self {
-        let d_depths = vec![R::ZERO; map.pixels()];
+        let d_depths = vec![R::ZERO; map.depths.len()];
         Self { map, d_depths }
     }
 
