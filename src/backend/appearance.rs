@@ -1,7 +1,7 @@
 //! Tables that model the colour changes of the training views' cameras, learned beside the model.
 
 use crate::math::Real;
-use crate::math::adam::{BETA_1, BETA_2, bias_corrections};
+use crate::math::adam::{AdamCoefficients, BETA_1, BETA_2, Moments, bias_corrections};
 use crate::math::appearance::{AFFINE_WIDTH, GRID_WIDTH, IDENTITY};
 
 /// A map that changes the colours of a view before they are compared with the photograph.
@@ -23,19 +23,33 @@ impl Compensation {
     }
 }
 
-/// The tables of all training views on the host.
+/// The tables of all training views on the host, in the precision of the computation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AppearanceTables {
+pub struct AppearanceTables<R = f32> {
     /// Kind of the maps.
     pub kind: Compensation,
     /// Number of the last step of each view's table; `[views]`.
     pub steps: Vec<u32>,
     /// The maps, [views, [`Compensation::width`]].
-    pub values: Vec<f32>,
+    pub values: Vec<R>,
     /// Adam's running means of their gradients, before bias correction.
-    pub first_moments: Vec<f32>,
+    pub first_moments: Vec<R>,
     /// Adam's running means of the squared gradients, before bias correction.
-    pub second_moments: Vec<f32>,
+    pub second_moments: Vec<R>,
+}
+
+impl<R: Copy> AppearanceTables<R> {
+    /// Converts to another precision.
+    pub(super) fn cast<T>(&self, convert: impl Fn(R) -> T) -> AppearanceTables<T> {
+        let column = |values: &[R]| values.iter().map(|&value| convert(value)).collect();
+        AppearanceTables {
+            kind: self.kind,
+            steps: self.steps.clone(),
+            values: column(&self.values),
+            first_moments: column(&self.first_moments),
+            second_moments: column(&self.second_moments),
+        }
+    }
 }
 
 impl AppearanceTables {
@@ -115,6 +129,14 @@ pub struct TableStep {
     pub rule: AppearanceRule,
 }
 
+impl TableStep {
+    /// Returns the coefficients of a step with a gradient.
+    pub(super) fn coefficients<R: Real>(&self) -> AdamCoefficients<R> {
+        let moments = Moments { epsilon: self.rule.epsilon, ..Moments::of_step(self.number) };
+        AdamCoefficients::new(&moments, self.rule.rate(self.number))
+    }
+}
+
 /// Effect of the steps without a gradient on a table. As in dense Adam, tables move by their momentum while other
 /// views train; the moves are applied when their own view comes again.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -155,39 +177,10 @@ impl<R: Real> LazyTableStep<R> {
     }
 }
 
-/// Coefficients of a step with a gradient.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stride<R> {
-    /// Learning rate over the first moment's bias correction.
-    pub(super) rate: R,
-    /// 1 / √(bias correction of the second moment).
-    pub(super) inverse_root_correction: R,
-    pub(super) beta_1: R,
-    pub(super) beta_2: R,
-    pub(super) one_less_beta_1: R,
-    pub(super) one_less_beta_2: R,
-    pub(super) epsilon: R,
-}
-
-impl<R: Real> Stride<R> {
-    pub(super) fn new(step: &TableStep) -> Self {
-        let [first_correction, second_correction] = bias_corrections(step.number);
-        Self {
-            rate: R::of(step.rule.rate(step.number) / first_correction),
-            inverse_root_correction: R::of(1.0 / second_correction.sqrt()),
-            beta_1: R::of(BETA_1),
-            beta_2: R::of(BETA_2),
-            // In double precision: 1 - 0.999 in single precision has a relative error of 1e-5.
-            one_less_beta_1: R::of(1.0 - BETA_1),
-            one_less_beta_2: R::of(1.0 - BETA_2),
-            epsilon: R::of(step.rule.epsilon),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::assert_near;
 
     const RULE: AppearanceRule = AppearanceRule {
         rate_init: 2e-3,
@@ -202,11 +195,15 @@ mod tests {
     fn rates_warm_up_and_fall_log_linearly() {
         // Rounding of exp(ln(x)).
         let near = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-12);
-        near(RULE.rate(0), 2e-5);
-        near(RULE.rate(500), 2e-3 * 0.505 * 0.01_f64.powf(1.0 / 60.0));
-        near(RULE.rate(15_000), 2e-4);
-        near(RULE.rate(30_000), 2e-5);
-        near(RULE.rate(60_000), 2e-5);
+        for (iteration, expected) in [
+            (0, 2e-5),
+            (500, 2e-3 * 0.505 * 0.01_f64.powf(1.0 / 60.0)),
+            (15_000, 2e-4),
+            (30_000, 2e-5),
+            (60_000, 2e-5),
+        ] {
+            near(RULE.rate(iteration), expected);
+        }
         near(AppearanceRule { warm_up: 0, ..RULE }.rate(0), 2e-3);
         let frozen = AppearanceRule { rate_init: 0.0, rate_final: 0.0, ..RULE };
         assert_eq!(frozen.rate(7), 0.0);
@@ -234,10 +231,7 @@ mod tests {
             let expected = dense([value, first, second], &RULE, done, last);
             for (found, expected) in found.into_iter().zip(expected) {
                 // Rounding over up to 500 steps; epsilon is 1e-12 of the root.
-                assert!(
-                    (found / expected - 1.0).abs() < 1e-9,
-                    "{done} to {last}: {found} {expected}"
-                );
+                assert_near(found / expected, 1.0, 1e-9, (done, last));
             }
         }
         assert_eq!(LazyTableStep::<f64>::new(&RULE, 7, 7), None);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 
+use super::error::refused;
 use super::render::Shown;
+use super::settings::TRANSMITTANCES;
 use super::{DeviceError, Held, MaskedView, Measured, Render, RenderSettings, Store};
 use crate::dataset::View;
 use crate::model::Primitive;
@@ -37,7 +39,7 @@ pub trait Contributions<P: Primitive>: Render<P> {
         _model: &Self::Model,
         _absent: &[bool],
     ) -> Result<Self::ContributionSums, DeviceError> {
-        super::error::refused("worths")
+        refused("worths")
     }
 
     /// Adds the contributions of each Gaussian in a view that is drawn without the left-out ones. Returns the
@@ -50,7 +52,7 @@ pub trait Contributions<P: Primitive>: Render<P> {
         _target: &Self::Target,
         _sums: &mut Self::ContributionSums,
     ) -> Result<Measured, DeviceError> {
-        super::error::refused("worths")
+        refused("worths")
     }
 
     /// Reads the contribution of each Gaussian. Waits for the device.
@@ -58,7 +60,7 @@ pub trait Contributions<P: Primitive>: Render<P> {
         &mut self,
         _sums: &Self::ContributionSums,
     ) -> Result<Vec<Contribution>, DeviceError> {
-        super::error::refused("worths")
+        refused("worths")
     }
 }
 
@@ -104,7 +106,7 @@ pub trait Fuse<P: Primitive>: Render<P> {
 
     /// Creates a survey without views.
     fn new_survey(&mut self, _space: Space) -> Result<Self::BrickSurvey, DeviceError> {
-        super::error::refused("fused depths")
+        refused("fused depths")
     }
 
     /// Adds the bricks near a view's depths to the survey.
@@ -114,12 +116,12 @@ pub trait Fuse<P: Primitive>: Render<P> {
         _frame: &Self::Frame<Shown>,
         _seen: MaskedView<'_>,
     ) -> Result<(), DeviceError> {
-        super::error::refused("fused depths")
+        refused("fused depths")
     }
 
     /// Reads the survey. Waits for the device.
     fn read_survey(&mut self, _survey: Self::BrickSurvey) -> Result<Survey, DeviceError> {
-        super::error::refused("fused depths")
+        refused("fused depths")
     }
 
     /// Creates the voxels of surveyed bricks, without views.
@@ -127,7 +129,7 @@ pub trait Fuse<P: Primitive>: Render<P> {
         &mut self,
         _bricks: &Arc<SurveyedBricks>,
     ) -> Result<Self::FusedVoxels, DeviceError> {
-        super::error::refused("fused depths")
+        refused("fused depths")
     }
 
     /// Adds a view to the means of the voxels that it shows.
@@ -137,12 +139,12 @@ pub trait Fuse<P: Primitive>: Render<P> {
         _frame: &Self::Frame<Shown>,
         _seen: MaskedView<'_>,
     ) -> Result<(), DeviceError> {
-        super::error::refused("fused depths")
+        refused("fused depths")
     }
 
     /// Reads the voxels. Waits for the device.
     fn read_voxels(&mut self, _voxels: Self::FusedVoxels) -> Result<Fusion, DeviceError> {
-        super::error::refused("fused depths")
+        refused("fused depths")
     }
 }
 
@@ -156,9 +158,11 @@ pub trait Transmittances<P: Primitive>: Store<P> {
     /// outside the image and up to the view's near depth.
     fn transmittances(
         &mut self,
-        model: &Self::Model,
-        view: &View,
-        settings: &RenderSettings,
-        places: &[[f32; 3]],
-    ) -> Result<Vec<f32>, DeviceError>;
+        _model: &Self::Model,
+        _view: &View,
+        _settings: &RenderSettings,
+        _places: &[[f32; 3]],
+    ) -> Result<Vec<f32>, DeviceError> {
+        refused(TRANSMITTANCES)
+    }
 }

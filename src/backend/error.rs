@@ -198,6 +198,11 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// Creates an error of another process of the run.
+    pub(crate) fn of_rank(rank: u32, message: impl Into<String>) -> Self {
+        Self::OfRank { rank, message: message.into() }
+    }
+
     /// Returns true if the memory of the device or of the host is too small.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. }) || self.is_out_of_host_memory()

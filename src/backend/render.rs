@@ -28,7 +28,9 @@ pub trait FrameState: sealed::Sealed + Debug + 'static {
     type Kept<T>;
 
     /// Returns the result if the frame was compared.
-    fn kept<T>(kept: &Self::Kept<T>) -> Option<&T>;
+    fn kept<T>(_kept: &Self::Kept<T>) -> Option<&T> {
+        None
+    }
 }
 
 /// A state in which a frame can be compared with its photograph.
@@ -63,26 +65,14 @@ impl<S: Trainable> sealed::Sealed for Scored<S> {}
 
 impl FrameState for Shown {
     type Kept<T> = ();
-
-    fn kept<T>(_kept: &()) -> Option<&T> {
-        None
-    }
 }
 
 impl FrameState for Drawn {
     type Kept<T> = ();
-
-    fn kept<T>(_kept: &()) -> Option<&T> {
-        None
-    }
 }
 
 impl FrameState for Compensated {
     type Kept<T> = ();
-
-    fn kept<T>(_kept: &()) -> Option<&T> {
-        None
-    }
 }
 
 impl<S: Trainable> FrameState for Scored<S> {
@@ -165,25 +155,17 @@ pub(crate) fn check_inputs(
     has_neighbours: bool,
 ) -> Result<(), DeviceError> {
     for weighted in terms.active() {
-        let (term, needs) = (weighted.term.name(), weighted.term.needs());
-        let missing = |input| Err(DeviceError::MissingInput { term, input });
-        if needs.inverse_depths && !given.inverse_depths {
-            return missing("inverse depths");
-        }
-        if needs.inverse_squares && !given.inverse_squares {
-            return missing("squares of inverse depths");
-        }
-        if needs.maps && !given.maps {
-            return missing("maps of depths and normals");
-        }
-        if needs.median && !given.median {
-            return missing("median depths");
-        }
-        if needs.other_view && !given.other_view {
-            return missing("another view");
-        }
-        if needs.neighbours && !has_neighbours {
-            return missing("lists of neighbours");
+        let needs = weighted.term.needs();
+        let inputs = [
+            (needs.inverse_depths, given.inverse_depths, "inverse depths"),
+            (needs.inverse_squares, given.inverse_squares, "squares of inverse depths"),
+            (needs.maps, given.maps, "maps of depths and normals"),
+            (needs.median, given.median, "median depths"),
+            (needs.other_view, given.other_view, "another view"),
+            (needs.neighbours, has_neighbours, "lists of neighbours"),
+        ];
+        if let Some((.., input)) = inputs.into_iter().find(|(needs, has, _)| *needs && !has) {
+            return Err(DeviceError::MissingInput { term: weighted.term.name(), input });
         }
     }
     Ok(())
@@ -293,14 +275,12 @@ pub struct AdamStep {
 impl AdamStep {
     /// Creates a step down the gradients and nothing else.
     pub fn new(number: u32, rates: Rates) -> Self {
-        let moments = Moments::of_step(number);
-        let regularisers = Regularisers::default();
         Self {
             number,
-            moments,
+            moments: Moments::of_step(number),
             rates,
             by_size: None,
-            regularisers,
+            regularisers: Regularisers::default(),
             noise: None,
             sh_decay: 0.0,
             scale_limit: 0.0,

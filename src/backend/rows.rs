@@ -74,18 +74,16 @@ impl<P: Primitive> Rows<P> for Snapshot<P> {
 
     fn read(&mut self, rows: Range<usize>) -> Result<Self, DeviceError> {
         check_rows(&rows, self.len())?;
-        let OptionalColumns { filter_3d, absolute_norm_sums } = Self::optional(self);
-        let optional_column = |there: bool, values: &[f32]| {
-            if there { values[rows.clone()].to_vec() } else { Vec::new() }
-        };
+        let optional_column =
+            |values: &[f32]| values.get(rows.clone()).unwrap_or_default().to_vec();
         Ok(Self {
             parameters: self.parameters.rows(rows.clone()),
             first_moments: self.first_moments.rows(rows.clone()),
             second_moments: self.second_moments.rows(rows.clone()),
             gradient_norm_sums: self.gradient_norm_sums[rows.clone()].to_vec(),
             views_seen: self.views_seen[rows.clone()].to_vec(),
-            absolute_norm_sums: optional_column(absolute_norm_sums, &self.absolute_norm_sums),
-            filter_3d: optional_column(filter_3d, &self.filter_3d),
+            absolute_norm_sums: optional_column(&self.absolute_norm_sums),
+            filter_3d: optional_column(&self.filter_3d),
         })
     }
 }

@@ -168,28 +168,26 @@ pub struct RenderRequest {
 
 impl RenderRequest {
     /// The image alone.
-    pub const IMAGE: Self = Self { extra: Extra::None, corrects_colors: false };
+    pub const IMAGE: Self = Self::of(Extra::None);
 
     /// The image with the depths and normals of the surface.
-    pub const SURFACE: Self = Self {
-        extra: Extra::Maps { inverse_depths: false, surface: true, median: false },
-        corrects_colors: false,
-    };
+    pub const SURFACE: Self =
+        Self::of(Extra::Maps { inverse_depths: false, surface: true, median: false });
 
     /// The image with the depths and normals of the surface and the median depths.
-    pub const MEDIAN: Self = Self {
-        extra: Extra::Maps { inverse_depths: false, surface: true, median: true },
-        corrects_colors: false,
-    };
+    pub const MEDIAN: Self =
+        Self::of(Extra::Maps { inverse_depths: false, surface: true, median: true });
 
     /// The image with the inverse depths.
-    pub const INVERSE_DEPTHS: Self = Self {
-        extra: Extra::Maps { inverse_depths: true, surface: false, median: false },
-        corrects_colors: false,
-    };
+    pub const INVERSE_DEPTHS: Self =
+        Self::of(Extra::Maps { inverse_depths: true, surface: false, median: false });
 
     /// The image with the number of blended Gaussians of each pixel.
-    pub const COUNTS: Self = Self { extra: Extra::Counts, corrects_colors: false };
+    pub const COUNTS: Self = Self::of(Extra::Counts);
+
+    const fn of(extra: Extra) -> Self {
+        Self { extra, corrects_colors: false }
+    }
 }
 
 /// Request for a view that is trained on.

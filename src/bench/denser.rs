@@ -15,7 +15,7 @@ const SPREAD: f64 = 0.5;
 pub(super) fn denser(gaussians: &Gaussians, count: usize, seed: u64) -> Gaussians {
     let stream = RandomStream::new(seed, 0, RandomUse::Jitter);
     let original_from_copy = originals(gaussians.len(), count);
-    let mut copies = gather(gaussians, &original_from_copy);
+    let mut copies = gaussians.gather(original_from_copy.iter().copied());
     let mut group_start = 0;
     for group in original_from_copy.chunk_by(|a, b| a == b) {
         let among = group_start..group_start + group.len();
@@ -49,17 +49,6 @@ fn originals(len: usize, count: usize) -> Vec<usize> {
     (0..len).flat_map(|i| std::iter::repeat_n(i, copies(i))).collect()
 }
 
-fn gather(gaussians: &Gaussians, rows: &[usize]) -> Gaussians {
-    let mut gathered = Gaussians::zeros(gaussians.sh_degree, 0);
-    for (to, from) in gathered.groups_mut().into_iter().zip(gaussians.groups()) {
-        to.reserve_exact(rows.len() * from.width);
-        for &row in rows {
-            to.extend_from_slice(&from.values[row * from.width..(row + 1) * from.width]);
-        }
-    }
-    gathered
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,7 +78,7 @@ mod tests {
     fn the_same_count_keeps_the_model() {
         assert_eq!(denser(&model(7), 7, 1), model(7));
         let fewer = denser(&model(7), 3, 1);
-        assert_eq!(fewer, gather(&model(7), &originals(7, 3)));
+        assert_eq!(fewer, model(7).gather(originals(7, 3).into_iter()));
     }
 
     #[test]

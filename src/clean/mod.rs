@@ -53,13 +53,7 @@ impl Cleaning {
 
     /// Returns the Gaussians that stay, in their order.
     pub fn left(&self, gaussians: &Gaussians) -> Gaussians {
-        let mut left = Gaussians::empty(gaussians.sh_degree);
-        for (to, from) in left.groups_mut().into_iter().zip(gaussians.groups()) {
-            let rows = (0..self.gone.len()).filter(|&row| self.gone[row].is_none());
-            let rows = rows.flat_map(|row| &from.values[row * from.width..][..from.width]);
-            to.extend(rows);
-        }
-        left
+        gaussians.gather((0..self.gone.len()).filter(|&row| self.gone[row].is_none()))
     }
 
     /// Returns the number of removed Gaussians.
@@ -131,17 +125,16 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
     }
 
     fn drop_near(&mut self, extents: &Extents, near: f64) -> Result<(), TrainError> {
-        let mut rows = self.left(|row| extents.camera_distance[row] < near);
-        rows.sort_by(|&a, &b| extents.camera_distance[a].total_cmp(&extents.camera_distance[b]));
+        let rows = self.left(|row| extents.camera_distance[row] < near);
+        let rows = sorted(rows, |row| extents.camera_distance[row]);
         self.drop_within(rows, CleanRule::Near, 0.5)
     }
 
     fn drop_huge(&mut self, extents: &Extents) -> Result<(), TrainError> {
-        let mut rows = self.left(|row| {
+        let rows = self.left(|row| {
             extents.scale[row] > HUGE_FACTOR * extents.box_side && self.weight_max(row) < 0.05
         });
-        rows.sort_by(|&a, &b| extents.scale[b].total_cmp(&extents.scale[a]));
-        self.drop_within(rows, CleanRule::Huge, 0.5)
+        self.drop_within(sorted(rows, |row| -extents.scale[row]), CleanRule::Huge, 0.5)
     }
 
     fn drop_isolated(&mut self, gaussians: &Gaussians) -> Result<(), TrainError> {
@@ -151,13 +144,18 @@ impl<B: TrainDevice> Cleaner<'_, '_, B> {
             let left = self.left(|_| true);
             let isolation = isolation(gaussians, &left);
             let rows = left.into_iter().zip(isolation).filter(|&(_, found)| found > isolation_min);
-            let mut rows: Vec<usize> =
-                rows.map(|(row, _)| row).filter(|&row| self.harm(row) < harm_max).collect();
-            rows.sort_by(|&a, &b| self.harm(a).total_cmp(&self.harm(b)));
+            let rows = rows.map(|(row, _)| row).filter(|&row| self.harm(row) < harm_max).collect();
+            let rows = sorted(rows, |row| self.harm(row));
             self.drop_within(rows, CleanRule::Isolated, 0.5)?;
         }
         Ok(())
     }
+}
+
+/// Returns the rows in ascending order of a value.
+fn sorted<T: Into<f64>>(mut rows: Vec<usize>, value: impl Fn(usize) -> T) -> Vec<usize> {
+    rows.sort_by(|&a, &b| value(a).into().total_cmp(&value(b).into()));
+    rows
 }
 
 // Removing Gaussians without which the training views hardly change.
@@ -199,9 +197,8 @@ fn drop_redundant<B: TrainDevice>(cleaner: &mut Cleaner<'_, '_, B>) -> Result<()
 
 /// Returns this share of the rows left, those that change the views least.
 fn least_changing<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, share: f64) -> Vec<usize> {
-    let mut rows = cleaner.left(|_| true);
-    let change = |row: usize| cleaner.now.contributions[row].squared_change;
-    rows.sort_by(|&a, &b| change(a).total_cmp(&change(b)));
+    let rows = cleaner.left(|_| true);
+    let mut rows = sorted(rows, |row| cleaner.now.contributions[row].squared_change);
     rows.truncate((share * rows.len() as f64).floor_i32().unsigned_abs() as usize);
     rows
 }
@@ -269,9 +266,8 @@ fn worst<B: TrainDevice>(cleaner: &Cleaner<'_, '_, B>, most: usize) -> Vec<usize
         let gone = cleaner.gone[*row];
         gone.is_none_or(|rule| rule == CleanRule::Harmful) && cleaner.harm(*row) < -HARM_MIN
     };
-    let mut rows: Vec<usize> = (0..cleaner.gone.len()).filter(may_change).collect();
-    let change = |row: usize| cleaner.now.contributions[row].error_change;
-    rows.sort_by(|&a, &b| change(a).total_cmp(&change(b)));
+    let rows = (0..cleaner.gone.len()).filter(may_change).collect();
+    let mut rows = sorted(rows, |row| cleaner.now.contributions[row].error_change);
     rows.truncate(most);
     rows
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::compact::{HALF_MAX, HELD_UNIT, held_quotient};
 use super::linalg::{Vec3, cross, dot, sub};
 use super::{Real, inverse_sigmoid, sigmoid, sigmoid_bwd};
 
@@ -49,6 +50,59 @@ impl Moments {
             betas: one.betas.map(|beta| beta.powi(power)),
             epsilon: one.epsilon / f64::from(views).sqrt(),
             ..one
+        }
+    }
+}
+
+/// [`Moments`] with one learning rate, in the precision of the computation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdamCoefficients<R> {
+    pub(crate) beta_1: R,
+    pub(crate) beta_2: R,
+    pub(crate) one_less_beta_1: R,
+    pub(crate) one_less_beta_2: R,
+    /// Learning rate over the first moment's bias correction.
+    pub(crate) rate: R,
+    /// 1 / √(bias correction of the second moment).
+    pub(crate) inverse_root_correction: R,
+    pub(crate) epsilon: R,
+}
+
+impl<R: Real> AdamCoefficients<R> {
+    pub(crate) fn new(moments: &Moments, rate: f64) -> Self {
+        let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
+            *moments;
+        let [beta_1, beta_2] = betas.map(R::of);
+        // In single precision, 1 - 0.999 has a relative error of 1e-5.
+        let [one_less_beta_1, one_less_beta_2] = betas.map(|beta| R::of(1.0 - beta));
+        Self {
+            beta_1,
+            beta_2,
+            one_less_beta_1,
+            one_less_beta_2,
+            rate: R::of(rate / first_correction),
+            inverse_root_correction: R::of(1.0 / second_correction.sqrt()),
+            epsilon: R::of(epsilon),
+        }
+    }
+
+    /// Updates one value: value -= rate · m̂ / (√v̂ + ε), with the bias-corrected moments m̂ and v̂.
+    pub(crate) fn apply(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
+        *first = self.beta_1 * *first + self.one_less_beta_1 * d;
+        *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
+        let root = second.sqrt() * self.inverse_root_correction;
+        *value -= self.rate * *first / (root + self.epsilon);
+    }
+
+    /// Updates a value that is stored in 16 bits with 8-bit moments. The quotient is clamped to what gradients can
+    /// produce; a value that overflows becomes infinite.
+    pub(crate) fn apply_held(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
+        *first = self.beta_1 * *first + self.one_less_beta_1 * d;
+        *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
+        let unit = R::of_f32(HELD_UNIT) / self.inverse_root_correction;
+        *value -= self.rate * unit * held_quotient(*first, *second);
+        if value.abs() > R::of_f32(HALF_MAX) {
+            *value = *value / R::ZERO;
         }
     }
 }
@@ -159,6 +213,7 @@ pub fn raised_logit<R: Real>(logit: R, before: R, after: R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::{assert_near, central};
 
     #[test]
     fn batch_of_one_equals_a_step() {
@@ -182,42 +237,30 @@ mod tests {
             [first / one, second / two]
         };
         for views in [1, 2, 3, 4, 6, 8] {
-            let [first, second] = after(views);
             // Rounding of a few dozen operations.
-            assert!((first - 0.3).abs() < 1e-14 && (second - 0.09).abs() < 1e-14, "{views}");
+            for (found, expected) in after(views).into_iter().zip([0.3, 0.09]) {
+                assert_near(found, expected, 1e-14, views);
+            }
         }
     }
 
-    const ROOT: RateBySize = RateBySize { exponent: 0.5, unit: 0.02 };
-
-    fn factor(scales: [f64; 3]) -> f64 {
-        ROOT.factor(scales.map(f64::ln))
-    }
-
     #[test]
-    fn rate_grows_with_size() {
+    fn rate_grows_with_the_two_largest_scales_within_bounds() {
         for (scales, expected) in [
             ([0.02; 3], 1.0),
             ([0.08; 3], 2.0),
             ([0.005; 3], 0.5),
             ([0.01, 0.04, 0.02], 2f64.sqrt().sqrt()),
+            ([0.02, 1e-9, 0.02], 1.0),
+            ([0.02, 1e-3, 0.02], 1.0),
+            ([0.02, 0.019, 0.02], 1.0),
+            ([1e9; 3], MOST),
+            ([1e-9; 3], 1.0 / MOST),
         ] {
+            let by_root = RateBySize { exponent: 0.5, unit: 0.02 };
             // Rounding of logarithms and of a power.
-            assert!((factor(scales) / expected - 1.0).abs() < 1e-12, "{scales:?}");
+            assert_near(by_root.factor(scales.map(f64::ln)) / expected, 1.0, 1e-12, scales);
         }
-    }
-
-    #[test]
-    fn smallest_scale_is_ignored() {
-        for smallest in [1e-9, 1e-3, 0.019] {
-            assert!((factor([0.02, smallest, 0.02]) - 1.0).abs() < 1e-12);
-        }
-    }
-
-    #[test]
-    fn factors_are_clamped() {
-        assert!((factor([1e9; 3]) / MOST - 1.0).abs() < 1e-12);
-        assert!((factor([1e-9; 3]) * MOST - 1.0).abs() < 1e-12);
         let none = RateBySize { exponent: 0.0, unit: 0.02 };
         assert_eq!(none.factor([1.0_f32, -2.0, 3.0]), 1.0);
     }
@@ -230,8 +273,8 @@ mod tests {
         let faces = [[0, 1, 2], [0, 3, 1], [4, 4, 4]];
         let sizes = log_sizes(6, &faces, |row| places[row]);
         let expected = [10.0, 10.0, 4.0, 16.0, AREA_MIN, 1.0].map(|area: f64| 0.5 * area.ln());
-        for (found, expected) in sizes.iter().zip(expected) {
-            assert!((found - expected).abs() < 1e-12, "{sizes:?}");
+        for (row, (found, expected)) in sizes.into_iter().zip(expected).enumerate() {
+            assert_near(found, expected, 1e-12, row);
         }
     }
 
@@ -239,11 +282,9 @@ mod tests {
     fn raised_logit_keeps_opacities_above_the_floor() {
         for (logit, before, after) in [(0.3, 0.0, 0.1), (2.0, 0.1, 0.4), (4.0, 0.5, 0.9)] {
             let raised: f64 = raised_logit(logit, before, after);
-            let [old, new] = [floored(logit, before), floored(raised, after)];
-            assert!((old - new).abs() < 2e-6, "{old} {new}");
+            assert_near(floored(raised, after), floored(logit, before), 2e-6, logit);
         }
-        let lifted: f64 = floored(raised_logit(-3.0, 0.0, 0.2), 0.2);
-        assert!((lifted - 0.2).abs() < 2e-6, "{lifted}");
+        assert_near(floored(raised_logit(-3.0, 0.0, 0.2), 0.2), 0.2, 2e-6, "below the floor");
         // Saturated opacities have finite logits.
         for logit in [-200.0, 200.0] {
             assert!(raised_logit::<f64>(logit, 0.99, 0.9999).is_finite());
@@ -256,15 +297,15 @@ mod tests {
         for floor in [0.0, 0.3, 0.9999] {
             let mean = floored(mean_logit([-1.0, 2.0]), floor);
             let expected: f64 = 0.5 * (floored(-1.0, floor) + floored(2.0, floor));
-            assert!((mean - expected).abs() < 1e-15);
+            assert_near(mean, expected, 1e-15, floor);
         }
         assert!(mean_logit([200.0_f32, 300.0]).is_finite());
     }
 
     #[test]
     fn gradient_matches_finite_differences() {
-        let (logit, floor, h) = (0.7, 0.3, 1e-5);
-        let difference = (floored(logit + h, floor) - floored(logit - h, floor)) / (2.0 * h);
-        assert!((floored_bwd::<f64>(logit, floor, 2.0) - 2.0 * difference).abs() < 1e-9);
+        let (logit, floor) = (0.7, 0.3);
+        let expected = 2.0 * central(1e-5, |h| floored(logit + h, floor));
+        assert_near(floored_bwd(logit, floor, 2.0), expected, 1e-9, "logit");
     }
 }

@@ -301,11 +301,11 @@ fn solve(matrix: [[f64; 4]; 4], right: [f64; 4]) -> [f64; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::random::{RandomStream, RandomUse};
 
     /// Returns distinct pseudo-random numbers in -1..1.
     fn drawn(seed: u64, count: usize) -> Vec<f64> {
-        let stream =
-            crate::math::random::RandomStream::new(seed, 0, crate::math::random::RandomUse::Sample);
+        let stream = RandomStream::new(seed, 0, RandomUse::Sample);
         (0..count as u64).map(|i| 2.0 * stream.uniform(i) - 1.0).collect()
     }
 
@@ -337,8 +337,7 @@ mod tests {
     fn constant_grid_gives_a_constant_map() {
         let map: Affine<f64> = drawn(1, AFFINE_WIDTH).try_into().unwrap();
         let grid: Vec<f64> = map.iter().copied().cycle().take(GRID_WIDTH).collect();
-        for (i, rgb) in (0..).zip(drawn(2, 300).chunks(3)) {
-            let rgb = [rgb[0], rgb[1], rgb[2]];
+        for (i, &rgb) in (0..).zip(drawn(2, 300).as_chunks().0) {
             let place = GridPlace::new([i % 37, i % 29], [37, 29], rgb);
             let Slice { map: found, slope } = place.slice(&grid);
             // Rounding of sums of numbers below 1.
@@ -368,8 +367,7 @@ mod tests {
     fn fit_recovers_the_affine_map() {
         let map: Affine<f64> = drawn(4, AFFINE_WIDTH).try_into().unwrap();
         let mut sums = [0.0; FIT_SUMS];
-        for rgb in drawn(5, 600).chunks(3) {
-            let rgb = [rgb[0], rgb[1], rgb[2]];
+        for &rgb in drawn(5, 600).as_chunks().0 {
             let terms = fit_terms(rgb, affine(&map, rgb));
             sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
         }

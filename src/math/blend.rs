@@ -86,7 +86,7 @@ impl<R: Real> ScreenGradient<R> {
 }
 
 /// State of a pixel's backward pass, front to back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PixelWalk<R> {
     /// Transmittance in front of the next splat.
     pub transmittance: R,

@@ -263,7 +263,8 @@ pub fn crease_bwd<R: Real>(hinge: &Hinge<R>, weight: R) -> Hinge<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::linalg::rotation;
+    use crate::math::differences::{assert_near, central, gradient};
+    use crate::math::linalg::{rotation, rotation_bwd};
     use crate::math::random::{RandomStream, RandomUse};
 
     const CORNERS_AT: [Vec3<f64>; 3] = [[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
@@ -285,14 +286,14 @@ mod tests {
                 assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-15);
                 let placed = place(&CORNERS_AT, *weights, &form);
                 let expected = [weights[1], weights[2], 0.0];
-                for (found, expected) in placed.mean.iter().zip(expected) {
-                    assert!((found - expected).abs() < 1e-15);
+                for (found, expected) in placed.mean.into_iter().zip(expected) {
+                    assert_near(found, expected, 1e-15, per_triangle);
                 }
                 // Columns: the normal, the direction from the second corner to the first, and their cross product.
                 let columns = [[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]];
                 let found = rotation(placed.quat);
                 for (row, column) in (0..9).map(|i| (i / 3, i % 3)) {
-                    assert!((found[row][column] - columns[column][row]).abs() < 1e-12);
+                    assert_near(found[row][column], columns[column][row], 1e-12, (row, column));
                 }
             }
         }
@@ -331,20 +332,14 @@ mod tests {
                 let (corners, form) = unpack(&at);
                 let quat = place(&corners, weights, &form).quat;
                 let d_matrix = [0, 3, 6].map(|i| [turns[i], turns[i + 1], turns[i + 2]]);
-                let d_quat = crate::math::linalg::rotation_bwd(quat, &d_matrix);
-                let gradient = BoundGradient { d_mean, d_log_scale: [9.0, 2.0, 3.0], d_quat };
-                let found = place_bwd(&corners, weights, &form, quat, &gradient);
+                let d_quat = rotation_bwd(quat, &d_matrix);
+                let d_placed = BoundGradient { d_mean, d_log_scale: [9.0, 2.0, 3.0], d_quat };
+                let found = place_bwd(&corners, weights, &form, quat, &d_placed);
                 assert_eq!(found.d_log_scales, [2.0, 3.0]);
                 let flat = found.d_corners.as_flattened().iter().chain(&found.d_turn);
-                for (i, &found) in flat.enumerate() {
-                    let moved = |by: f64| {
-                        let mut at = at;
-                        at[i] += by;
-                        value(&at)
-                    };
-                    let expected = (moved(1e-6) - moved(-1e-6)) / 2e-6;
-                    let error = (found - expected).abs() / (1.0 + expected.abs());
-                    assert!(error < 1e-7, "{per_triangle:?}, value {i}: {found} {expected}");
+                let compared = flat.zip(gradient(1e-6, at, |at| value(&at)));
+                for (i, (&found, expected)) in compared.enumerate() {
+                    assert_near(found, expected, 1e-7 * (1.0 + expected.abs()), (per_triangle, i));
                 }
             }
         }
@@ -390,7 +385,7 @@ mod tests {
             let hinge = folded(angle);
             let [a, b, first, second] = hinge;
             for same in [hinge, [b, a, first, second], [a, b, second, first]] {
-                assert!((crease(&same) - (1.0 - angle.cos())).abs() < 1e-12, "{degrees}");
+                assert_near(crease(&same), 1.0 - angle.cos(), 1e-12, degrees);
             }
         }
     }
@@ -399,21 +394,19 @@ mod tests {
     fn crease_bwd_matches_finite_differences() {
         let stream = RandomStream::new(7, 0, RandomUse::Sample);
         for case in 0..20_u64 {
-            let hinge: Hinge<f64> = std::array::from_fn(|corner| {
-                std::array::from_fn(|axis| {
-                    stream.normal(case * 12 + 3 * corner as u64 + axis as u64)
-                })
-            });
+            let draw = |at: u64| stream.normal(case * 12 + at);
+            let hinge: Hinge<f64> =
+                [0, 3, 6, 9].map(|corner| [0, 1, 2].map(|axis| draw(corner + axis)));
             let found = crease_bwd(&hinge, 0.5);
             for (corner, axis) in (0..12).map(|i| (i / 3, i % 3)) {
-                let moved = |by: f64| {
-                    let mut hinge = hinge;
-                    hinge[corner][axis] += by;
-                    crease(&hinge)
-                };
-                let expected = 0.5 * (moved(1e-6) - moved(-1e-6)) / 2e-6;
-                let error = (found[corner][axis] - expected).abs() / (1.0 + expected.abs());
-                assert!(error < 1e-7, "{corner} {axis}: {:?} {expected}", found[corner][axis]);
+                let expected = 0.5
+                    * central(1e-6, |by| {
+                        let mut hinge = hinge;
+                        hinge[corner][axis] += by;
+                        crease(&hinge)
+                    });
+                let tolerance = 1e-7 * (1.0 + expected.abs());
+                assert_near(found[corner][axis], expected, tolerance, (case, corner, axis));
             }
         }
     }

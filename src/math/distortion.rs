@@ -49,6 +49,7 @@ pub fn distortion_bwd<R: Real>(sums: RaySums<R>, d_distortion: R) -> RaySums<R> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::{assert_near, central};
     use crate::math::random::{RandomStream, RandomUse};
 
     /// Returns weights and depths of a ray, front to back. The weights add up to at most 1.
@@ -86,7 +87,7 @@ mod tests {
             }
             let found = distortion(sums(&ray));
             // Rounding of sums of about ten numbers below 4.
-            assert!((found - expected).abs() < 1e-15, "{count}: {found} for {expected}");
+            assert_near(found, expected, 1e-15, count);
             assert!(count < 2 || found > 1e-5, "{count}: {found} says nothing");
         }
     }
@@ -112,14 +113,13 @@ mod tests {
             (d.inverse_square, |sums| &mut sums.inverse_square),
         ];
         for (found, of) in moved {
-            let value = |step: f64| {
+            // Central differences of a polynomial of degree 2 are exact except for rounding.
+            let expected = central(1e-3, |step| {
                 let mut sums = at;
                 *of(&mut sums) += step;
                 0.7 * distortion(sums)
-            };
-            // Central differences of a polynomial of degree 2 are exact except for rounding.
-            let expected = (value(1e-3) - value(-1e-3)) / 2e-3;
-            assert!((found - expected).abs() < 1e-12, "{found} for {expected}");
+            });
+            assert_near(found, expected, 1e-12, found);
             assert!(found.abs() > 1e-3, "{found} says nothing");
         }
     }

@@ -20,6 +20,14 @@ pub fn add<R: Real>(a: Vec3<R>, b: Vec3<R>) -> Vec3<R> {
     [a[0] + b[0], a[1] + b[1], a[2] + b[2]]
 }
 
+/// Adds values to sums, one by one.
+#[inline]
+pub fn add_to<R: Real>(sums: &mut [R], values: &[R]) {
+    for (sum, &value) in sums.iter_mut().zip(values) {
+        *sum += value;
+    }
+}
+
 /// Returns a - b.
 #[inline]
 pub fn sub<R: Real>(a: Vec3<R>, b: Vec3<R>) -> Vec3<R> {

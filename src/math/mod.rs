@@ -7,6 +7,8 @@ pub mod appearance;
 pub mod blend;
 pub mod bound;
 pub mod compact;
+#[cfg(test)]
+pub(crate) mod differences;
 pub mod distortion;
 mod divisor;
 pub mod field;

@@ -353,6 +353,7 @@ pub fn compare<R: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::{assert_near, central};
     use crate::math::linalg::{mul_transposed, rotation, sub};
     use crate::math::random::{RandomStream, RandomUse};
 
@@ -461,21 +462,16 @@ mod tests {
             let away = [x - plane.slopes[0], y - plane.slopes[1]];
             let place = camera.place([x, y], plane.inverse_depth(tilt, away)).unwrap();
             let [u, v, w] = mul(&homography, [x, y, 1.0]);
-            let expected = [u / w, v / w];
-            for axis in 0..2 {
-                let expected = camera.focal_px[axis] * expected[axis] + camera.centre_px[axis];
+            for (axis, slope) in [u / w, v / w].into_iter().enumerate() {
+                let expected = camera.focal_px[axis] * slope + camera.centre_px[axis];
                 // Rounding of numbers of about 60.
-                assert!((place.px[axis] - expected).abs() < 1e-12, "{place:?}, not {expected}");
+                assert_near(place.px[axis], expected, 1e-12, px);
             }
         }
     }
 
-    /// Returns the central difference of `cost`. Wider steps would cross squares of pixels, where the photograph's
-    /// slope jumps.
-    fn difference(at: f64, cost: impl Fn(f64) -> f64) -> f64 {
-        const WIDTH: f64 = 1e-6;
-        (cost(at + WIDTH) - cost(at - WIDTH)) / (2.0 * WIDTH)
-    }
+    /// Step of the differences. Wider steps would cross squares of pixels, where the photograph's slope jumps.
+    const STEP_OF_DIFFERENCES: f64 = 1e-6;
 
     #[test]
     fn gradients_match_finite_differences() {
@@ -500,21 +496,18 @@ mod tests {
                 continue;
             };
             with_gradient += 1;
-            let of_depth =
-                difference(guess.depth, |depth| cost(&PatchPlane { depth, ..guess }).unwrap());
-            // The step has an error of 1e-12 times the third derivative; rounding adds 1e-16 / 1e-6.
-            let close = |found: f64, expected: f64| {
-                let allowed = 1e-7 + 1e-6 * expected.abs();
-                assert!((found - expected).abs() < allowed, "{found} for {expected} at {guess:?}");
-            };
-            close(found.d_depth, of_depth);
-            for axis in 0..3 {
-                let of_normal = difference(guess.normal[axis], |value| {
-                    let mut normal = guess.normal;
-                    normal[axis] = value;
-                    cost(&PatchPlane { normal, ..guess }).unwrap()
+            let close = |found: f64, moved: &dyn Fn(&mut PatchPlane<f64>, f64)| {
+                let expected = central(STEP_OF_DIFFERENCES, |by| {
+                    let mut plane = guess;
+                    moved(&mut plane, by);
+                    cost(&plane).unwrap()
                 });
-                close(found.d_normal[axis], of_normal);
+                // The step has an error of 1e-12 times the third derivative; rounding adds 1e-16 / 1e-6.
+                assert_near(found, expected, 1e-7 + 1e-6 * expected.abs(), guess);
+            };
+            close(found.d_depth, &|plane, by| plane.depth += by);
+            for axis in 0..3 {
+                close(found.d_normal[axis], &|plane, by| plane.normal[axis] += by);
             }
         }
         assert!(with_gradient >= 40, "{with_gradient} patches have a gradient");

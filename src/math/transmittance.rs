@@ -334,6 +334,7 @@ pub fn fall<R: Real>(met: impl Iterator<Item = OnRay<R>>, depth: R) -> R {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::{assert_near, central, five_point};
     use crate::math::random::{RandomStream, RandomUse};
 
     fn ray(stream: &RandomStream, number: u64, count: u64) -> Vec<OnRay<f64>> {
@@ -382,14 +383,11 @@ mod tests {
             // Newton's method starts in a fifteenth of a fifteenth of the interval.
             let error = (found - expected).abs() / thinnest;
             assert!(error < 1e-3, "{number}: {found} for {expected}, {error} deviations");
-            let single: Vec<OnRay<f32>> = met
-                .iter()
-                .map(|&OnRay { depth, sharpness, peak }| OnRay {
-                    depth: depth.to_f32(),
-                    sharpness: sharpness.to_f32(),
-                    peak: peak.to_f32(),
-                })
-                .collect();
+            let to_single = |&OnRay { depth, sharpness, peak }: &OnRay<f64>| {
+                let [depth, sharpness, peak] = [depth, sharpness, peak].map(f64::to_f32);
+                OnRay { depth, sharpness, peak }
+            };
+            let single: Vec<OnRay<f32>> = met.iter().map(to_single).collect();
             let in_single = median_depth(&single, 0.0).map(f64::from);
             // Single precision resolves a hundred thousandth of a deviation of a hundredth.
             let error = in_single.map(|depth| (log_transmittance(&met, depth).exp() - 0.5).abs());
@@ -406,8 +404,7 @@ mod tests {
             let deviation = 1.0 / on_ray.sharpness.sqrt();
             let depth = on_ray.depth + deviation * (6.0 * stream.uniform(100_000 + number) - 3.0);
             let step = 1e-5 * deviation;
-            let ends = [depth - step, depth + step].map(|depth| on_ray.log_transmittance(depth));
-            let expected = (ends[1] - ends[0]) / (2.0 * step);
+            let expected = central(step, |by| on_ray.log_transmittance(depth + by));
             let error = (on_ray.log_slope(depth) - expected).abs() * deviation;
             // The slope jumps at the opacity's clamp and at the peak.
             let is_smooth = (on_ray.opacity(depth) - ALPHA_MAX).abs() > 1e-4
@@ -421,11 +418,11 @@ mod tests {
         for (peak, deviation) in [(0.8, 0.1), (0.95, 0.01), (0.99, 0.3)] {
             let wall = OnRay { depth: 2.0, sharpness: 1.0 / (deviation * deviation), peak };
             let median = median_depth(&[wall], 0.0).unwrap();
-            assert!((wall.opacity(median) - 0.75).abs() < 1e-6, "{}", wall.opacity(median));
+            assert_near(wall.opacity(median), 0.75, 1e-6, peak);
             assert_eq!(median_depth(&[wall], 2.0), None);
             let before = deviation * (2.0_f64 * (peak / 0.75).ln()).sqrt();
-            assert!((2.0 - median - before).abs() < 1e-6 * deviation, "{median}");
-            assert!((wall.log_transmittance(20.0) - (1.0 - peak).ln()).abs() < 1e-12);
+            assert_near(2.0 - median, before, 1e-6 * deviation, peak);
+            assert_near(wall.log_transmittance(20.0), (1.0 - peak).ln(), 1e-12, peak);
         }
     }
 
@@ -448,9 +445,8 @@ mod tests {
             smoothing: 0.02,
         };
         let kernel = crate::math::field::DensityKernel::new(&shape, 2.0);
-        let gaussian = RayGaussian::new(&view, &shape, 2.0);
         let slopes = view.slopes([20, 14]);
-        let on_ray = gaussian.on_ray(slopes);
+        let on_ray = RayGaussian::new(&view, &shape, 2.0).on_ray(slopes);
         // Opacity and scales with the 3D filter, written out.
         let (wide, kept) = smoothed(kernel.scale, shape.smoothing);
         for depth in [1.5, 2.0, 2.2, 2.5, 3.0] {
@@ -460,7 +456,7 @@ mod tests {
             let in_deviations: Vec3<f64> = [0, 1, 2].map(|axis| along[axis] / wide[axis]);
             let distance2 = dot(in_deviations, in_deviations);
             let expected = kernel.opacity * kept * (-0.5 * distance2).exp();
-            assert!((on_ray.opacity(depth) - expected).abs() < 1e-12, "{depth}");
+            assert_near(on_ray.opacity(depth), expected, 1e-12, depth);
         }
     }
 
@@ -491,34 +487,25 @@ mod tests {
 
     /// Returns Gaussians that all lie near the ray.
     fn rows(stream: &RandomStream, number: u64) -> Vec<Row> {
-        let unit = |at: usize, value: usize| {
-            2.0 * stream.uniform(1000 * number + (20 * at + value) as u64) - 1.0
+        let value = |at: usize, value: usize| {
+            let unit = 2.0 * stream.uniform(1000 * number + (20 * at + value) as u64) - 1.0;
+            match value {
+                0 | 1 => 0.1 * unit,
+                2 => 2.5 + 0.6 * unit,
+                3..=5 => -1.7 + 0.5 * unit,
+                6 => 1.0 + 0.3 * unit,
+                10 => 1.0 + unit,
+                _ => unit,
+            }
         };
-        (0..COUNT)
-            .map(|at| {
-                std::array::from_fn(|value| {
-                    let unit = unit(at, value);
-                    match value {
-                        0 | 1 => 0.1 * unit,
-                        2 => 2.5 + 0.6 * unit,
-                        3..=5 => -1.7 + 0.5 * unit,
-                        6 => 1.0 + 0.3 * unit,
-                        10 => 1.0 + unit,
-                        _ => unit,
-                    }
-                })
-            })
-            .collect()
+        (0..COUNT).map(|at| std::array::from_fn(|number| value(at, number))).collect()
     }
 
     /// Returns the median to the last digit, by bisection around the search's result.
     fn median(rows: &[Row], slopes: [f64; 2], smoothing: f64) -> Option<f64> {
         let met = met(rows, slopes, smoothing);
-        let found = median_depth(&met, 0.0)?;
-        let half = 0.5_f64.ln();
-        let excess =
-            |depth| met.iter().map(|on_ray| on_ray.log_transmittance(depth)).sum::<f64>() - half;
-        let mut depth = found;
+        let excess = |depth| log_transmittance(&met, depth) - 0.5_f64.ln();
+        let mut depth = median_depth(&met, 0.0)?;
         for _ in 0..NEWTON_STEPS {
             depth += excess(depth) / fall(met.iter().copied(), depth);
         }
@@ -557,17 +544,13 @@ mod tests {
                 let (shape, logit) = parts(row, smoothing);
                 let found = RayGaussian::new_bwd(&view, &shape, logit, &sums);
                 for (value, found) in found.into_iter().enumerate() {
-                    let moved = |h: f64| {
+                    let expected = five_point(1e-4, |h| {
                         let mut rows = rows.clone();
                         rows[index][value] += h;
                         d_depth * median(&rows, slopes, smoothing).expect("a median")
-                    };
-                    let h = 1e-4;
-                    let expected = (8.0 * (moved(h) - moved(-h))
-                        - (moved(2.0 * h) - moved(-2.0 * h)))
-                        / (12.0 * h);
-                    let error = (found - expected).abs() / expected.abs().max(1e-3);
-                    assert!(error < 1e-6, "{number}, {index}, {value}: {found} for {expected}");
+                    });
+                    let tolerance = 1e-6 * expected.abs().max(1e-3);
+                    assert_near(found, expected, tolerance, (number, index, value));
                     compared += 1;
                 }
             }

@@ -306,9 +306,8 @@ mod tests {
         gaussians.opacity_logits = vec![0.0, 90.0, 1.0, 1.0];
         let before = gaussians.clone();
         fuse(&mut gaussians, &[0.1, 1e-9, 0.0, 0.2]);
-        assert!(
-            gaussians.opacity_logits.iter().chain(&gaussians.log_scales).all(|v| v.is_finite())
-        );
+        let mut values = gaussians.opacity_logits.iter().chain(&gaussians.log_scales);
+        assert!(values.all(|v| v.is_finite()));
         // A filter of 0.1 leaves nothing of scales of e^-30.
         assert_eq!(gaussians.opacity_logits[..2], [-80.0, 80.0]);
         assert_eq!(gaussians.log_scales[6..9], before.log_scales[6..9]);
@@ -340,10 +339,8 @@ mod tests {
     }
 
     fn one(log_scales: [f32; 3], quat: [f32; 4]) -> Gaussians {
-        let mut one = Gaussians::zeros(0, 1);
-        one.log_scales = log_scales.to_vec();
-        one.quats = quat.to_vec();
-        one
+        let (log_scales, quats) = (log_scales.to_vec(), quat.to_vec());
+        Gaussians { log_scales, quats, ..Gaussians::zeros(0, 1) }
     }
 
     /// Returns the log-scales and their axes as columns.

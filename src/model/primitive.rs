@@ -61,6 +61,19 @@ pub trait Primitive: Clone {
         part
     }
 
+    /// Copies these rows, in this order.
+    fn gather(&self, rows: impl Iterator<Item = usize> + Clone) -> Self {
+        let mut gathered = Self::empty(self.sh_degree());
+        let count = rows.clone().count();
+        for (to, from) in gathered.groups_mut().into_iter().zip(self.groups()) {
+            to.reserve_exact(count * from.width);
+            for row in rows.clone() {
+                to.extend_from_slice(&from.values[row * from.width..][..from.width]);
+            }
+        }
+        gathered
+    }
+
     /// Appends rows with harmonics of the same degree.
     fn append(&mut self, mut others: Self) {
         for (column, more) in self.groups_mut().into_iter().zip(others.groups_mut()) {

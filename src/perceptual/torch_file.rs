@@ -297,32 +297,24 @@ impl Pickle {
     }
 
     fn text(&self, id: ValueId) -> Option<&str> {
-        match self.value(id) {
-            PickleValue::Text(text) => Some(text),
-            _ => None,
-        }
+        let PickleValue::Text(text) = self.value(id) else { return None };
+        Some(text)
     }
 
     fn name(&self, id: ValueId) -> Option<&str> {
-        match self.value(id) {
-            PickleValue::Name(name) => Some(name),
-            _ => None,
-        }
+        let PickleValue::Name(name) = self.value(id) else { return None };
+        Some(name)
     }
 
     /// Returns a non-negative integer.
     fn count(&self, id: ValueId) -> Option<u64> {
-        match self.value(id) {
-            PickleValue::Int(value) => u64::try_from(*value).ok(),
-            _ => None,
-        }
+        let PickleValue::Int(value) = self.value(id) else { return None };
+        u64::try_from(*value).ok()
     }
 
     fn list(&self, id: ValueId) -> Option<&[ValueId]> {
-        match self.value(id) {
-            PickleValue::List(items) => Some(items),
-            _ => None,
-        }
+        let PickleValue::List(items) = self.value(id) else { return None };
+        Some(items)
     }
 
     /// Returns the pairs of a dictionary, plain or ordered.

@@ -124,10 +124,11 @@ fn net_of(file: &TensorFile) -> Result<(LpipsNet, Names), String> {
         let shape = [outputs, inputs, first.window.side, first.window.side];
         let shape = shape.map(|length| length as usize);
         for names in all {
-            if file.has_shape(&names.of(name, "weight"), &shape) {
+            let found = file.kind(&names.of(name, "weight"));
+            is_there |= found.is_some();
+            if found.is_some_and(|(_, found)| found == shape) {
                 return Ok((net, names));
             }
-            is_there |= file.has(&names.of(name, "weight"));
         }
     }
     if is_there {
@@ -293,10 +294,6 @@ impl TensorFile {
             Content::Safetensors { about, .. } => about.info(name).is_some(),
             Content::Torch(file) => file.has(name),
         }
-    }
-
-    pub(super) fn has_shape(&self, name: &str, shape: &[usize]) -> bool {
-        self.kind(name).is_some_and(|(_, found)| found == shape)
     }
 
     fn kind(&self, name: &str) -> Option<(String, Vec<usize>)> {

@@ -239,6 +239,7 @@ mod tests {
 
     use super::*;
     use crate::backend::cpu::Cpu;
+    use crate::math::differences::assert_near;
 
     fn camera() -> SceneCamera {
         SceneCamera {
@@ -276,10 +277,9 @@ mod tests {
         };
         let (view, divisor) = view_of(&moved);
         let centre = view.pose.centre_world();
-        assert!(
-            centre.iter().zip(moved.position).all(|(a, b)| (a - b).abs() < 1e-12),
-            "{centre:?}"
-        );
+        for (found, expected) in centre.into_iter().zip(moved.position) {
+            assert_near(found, expected, 1e-12, centre);
+        }
         assert_eq!((view.camera.width, view.camera.height, divisor), (1333, 1000, 3.0));
         assert!((view.camera.focal_px[1] - 40.0 / 3.0).abs() < 1e-9);
     }

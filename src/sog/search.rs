@@ -272,19 +272,22 @@ mod tests {
         None
     }
 
-    fn written(search: &dyn RowSearch) -> BTreeMap<String, Vec<u8>> {
+    fn written(tools: &SogTools<'_>) -> BTreeMap<String, Vec<u8>> {
         let mut parts = BTreeMap::new();
-        let tools = SogTools { search, ..SogTools::default() };
-        write_sog(&splats(), &SogOptions::default(), &tools, &mut parts).unwrap();
+        write_sog(&splats(), &SogOptions::default(), tools, &mut parts).unwrap();
         parts
+    }
+
+    fn by_search(search: &DeviceTools) -> SogTools<'_> {
+        SogTools { search, ..SogTools::default() }
     }
 
     #[test]
     fn a_device_even_if_it_fails_writes_the_bytes_of_the_processor() {
-        let there = with_device(&mut Cpu::<f32>::new(), no_fit, |tools| written(tools));
-        assert!(there == written(&HostSearch));
-        let there = with_device(&mut Failing, no_fit, |tools| written(tools));
-        assert!(there == written(&HostSearch));
+        let here = written(&SogTools { search: &HostSearch, ..SogTools::default() });
+        let write = |tools: &DeviceTools| written(&by_search(tools));
+        assert!(with_device(&mut Cpu::<f32>::new(), no_fit, write) == here);
+        assert!(with_device(&mut Failing, no_fit, write) == here);
     }
 
     #[test]
@@ -297,30 +300,24 @@ mod tests {
         };
         let pool = ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         let there = pool.install(|| {
-            with_device(&mut Cpu::<f32>::new(), no_fit, |tools| {
-                written(&SogTools { search: tools, ..SogTools::default() })
-            })
+            with_device(&mut Cpu::<f32>::new(), no_fit, |tools| written(&by_search(tools)))
         });
         assert!(there == written(&SogTools::default()));
     }
 
     #[test]
     fn fitted_colours_are_in_the_file() {
-        let written = |fit: Option<&dyn ColorFit>, search: &dyn RowSearch| {
-            let mut parts = BTreeMap::new();
-            let tools = SogTools { search, fit, seen: None };
-            write_sog(&splats(), &SogOptions::default(), &tools, &mut parts).unwrap();
-            read_sog(&mut parts).unwrap().splats
-        };
+        let read = |tools: &SogTools<'_>| read_sog(&mut written(tools)).unwrap().splats;
         let brighter = |_: &mut Cpu<f32>, stored: Splats, _: &SharedRows| {
             let mut columns = stored.into_columns();
             columns.sh_dc.iter_mut().flatten().for_each(|value| *value += 1.0);
             columns.means.iter_mut().flatten().for_each(|value| *value += 9.0);
             Some(Splats::from_columns(columns).unwrap().splats)
         };
-        let there =
-            with_device(&mut Cpu::<f32>::new(), brighter, |tools| written(Some(tools), tools));
-        let here = written(None, &HostSearch);
+        let there = with_device(&mut Cpu::<f32>::new(), brighter, |tools| {
+            read(&SogTools { fit: Some(tools), ..by_search(tools) })
+        });
+        let here = read(&SogTools { search: &HostSearch, fit: None, seen: None });
         // Positions, scales and rotations do not change.
         assert_eq!(there.columns().means, here.columns().means);
         assert_eq!(there.columns().log_scales, here.columns().log_scales);
@@ -333,7 +330,7 @@ mod tests {
     fn a_panic_of_the_device_ends_all_requests() {
         let fit = |_: &mut Cpu<f32>, _: Splats, _: &SharedRows| panic!("the device");
         with_device(&mut Cpu::<f32>::new(), fit, |tools| {
-            let tools = SogTools { search: tools, fit: Some(tools), seen: None };
+            let tools = SogTools { fit: Some(tools), ..by_search(tools) };
             write_sog(&splats(), &SogOptions::default(), &tools, &mut BTreeMap::new()).is_err()
         });
     }

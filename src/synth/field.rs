@@ -435,6 +435,7 @@ fn index(place: Vec3<f64>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::gradient;
     use crate::math::linalg::length;
     use crate::math::random::{RandomStream, RandomUse};
 
@@ -492,16 +493,9 @@ mod tests {
                 let at = |c: u64| 2.4 * stream.uniform(3 * i + c) - 1.2;
                 let point = [at(0), at(1), at(2)];
                 let distance = shape.distance(point);
-                let gradient: Vec3<f64> = std::array::from_fn(|axis| {
-                    let moved = |by: f64| {
-                        let mut moved = point;
-                        moved[axis] += by;
-                        shape.distance(moved)
-                    };
-                    (moved(1e-6) - moved(-1e-6)) / 2e-6
-                });
+                let gradient = gradient(1e-6, point, |at| shape.distance(at));
                 // An exact distance rises by 1, except at creases, on which few points lie.
-                let on: Vec3<f64> = std::array::from_fn(|i| point[i] - distance * gradient[i]);
+                let on = sub(point, scale(gradient, distance));
                 reached += u32::from(shape.distance(on).abs() < 1e-6);
             }
             assert!(reached > 295, "shape {kind}: {reached}");

@@ -270,6 +270,7 @@ const STEPS: usize = 96;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::{assert_near, gradient};
     use crate::math::random::{RandomStream, RandomUse};
 
     const GOURDS: [Solid; 3] = [
@@ -333,16 +334,11 @@ mod tests {
     fn heights_rise_by_their_gradient() {
         for shape in GOURDS {
             for point in points(40) {
-                let (_, gradient) = shape.height(point);
+                let (_, found) = shape.height(point);
+                let expected = gradient(1e-5, point, |at| shape.height(at).0);
                 for axis in 0..3 {
-                    let at = |by: f64| {
-                        let mut moved = point;
-                        moved[axis] += by;
-                        shape.height(moved).0
-                    };
-                    let expected = (at(1e-5) - at(-1e-5)) / 2e-5;
                     // Differences of numbers near 1 over 2e-5, and its square.
-                    assert!((gradient[axis] - expected).abs() < 1e-6, "{shape:?} {point:?}");
+                    assert_near(found[axis], expected[axis], 1e-6, (shape, point));
                 }
             }
         }
@@ -353,14 +349,14 @@ mod tests {
         let ring = Solid::Ring { radius: 0.6, thickness: 0.2 };
         let found = ring.nearest([1.0, 0.3, 0.0]);
         // 0.5 from the circle in the ring's middle, at (0.6, 0, 0), 0.2 of it inside.
-        assert!((found.distance - 0.3).abs() < 1e-12);
-        for (found, expected) in found.normal.iter().zip([0.8, 0.6, 0.0]) {
-            assert!((found - expected).abs() < 1e-12);
+        assert_near(found.distance, 0.3, 1e-12, "distance");
+        for (found, expected) in found.normal.into_iter().zip([0.8, 0.6, 0.0]) {
+            assert_near(found, expected, 1e-12, "normal");
         }
         for shape in [ring, Solid::Ball { radius: 0.7 }] {
             for point in points(50) {
                 let found = shape.nearest(point);
-                assert!((found.distance - shape.distance(point)).abs() < 1e-12);
+                assert_near(found.distance, shape.distance(point), 1e-12, point);
                 assert!(shape.distance(found.position).abs() < 1e-12);
             }
             // Many points are equally near to the centre and the axis.
@@ -385,10 +381,8 @@ mod tests {
                 let Some(at) = shape.meet(&ray, f64::INFINITY) else { continue };
                 let point = ray.at(at);
                 assert!(shape.distance(point).abs() < 2.0 * ARRIVED, "{shape:?}");
-                assert!(
-                    dot(normal(point, |at| shape.distance(at)), ray.direction) < 0.05,
-                    "{shape:?}"
-                );
+                let normal = normal(point, |at| shape.distance(at));
+                assert!(dot(normal, ray.direction) < 0.05, "{shape:?}");
             }
         }
         let ray = Ray { origin: [0.1, -2.0, 0.0], direction: [0.0, 1.0, 0.0] };
@@ -408,10 +402,8 @@ mod tests {
                 let berth = shape.berth(&ray, 0.2);
                 // Half of 0.005/2, the change of the angle, would be exact; marching adds a little.
                 assert!(last.is_none_or(|last| (last - berth).abs() < 0.01), "{shape:?} {i}");
-                assert!(
-                    shape.meet(&ray, f64::INFINITY).is_none() || berth < 0.01,
-                    "{shape:?} {i} {berth}"
-                );
+                let met = shape.meet(&ray, f64::INFINITY);
+                assert!(met.is_none() || berth < 0.01, "{shape:?} {i} {berth}");
                 last = Some(berth);
             }
         }

@@ -3,7 +3,7 @@
 
 use std::slice::from_ref;
 
-use splat::backend::cpu::{ColorTables, Model};
+use splat::backend::cpu::Model;
 use splat::backend::{AppearanceRule, AppearanceTables, Compensation, TableStep};
 use splat::math::appearance::{
     GRID_WIDTH, GridPlace, affine, total_variation, total_variation_bwd,
@@ -262,7 +262,7 @@ fn what_cannot_be_is_an_error<B: TrainDevice>(device: &mut B) {
 /// differences cross no sign of L1.
 struct Case {
     model: Model<f64>,
-    appearance: ColorTables<f64>,
+    appearance: AppearanceTables<f64>,
     photo: Arc<Image>,
     settings: DrawSettings,
 }
@@ -284,7 +284,7 @@ impl Case {
         tables.values.iter_mut().for_each(|v| *v += draws.uniform(-0.1, 0.1).to_f32());
         let appearance = device.upload_tables(&tables).unwrap();
         let rgb = shown(&mut device, &model, &view(), &settings);
-        let (size, values) = ([37, 29], appearance.values(0).unwrap());
+        let (size, values) = ([37, 29], &appearance.values);
         let rgb = (0..).zip(rgb.as_chunks::<3>().0).flat_map(|(i, c)| {
             let rgb = c.map(f64::from);
             let map = match kind {
@@ -302,7 +302,7 @@ impl Case {
         Self { model, appearance, photo, settings }
     }
 
-    fn objective(&self, model: &Model<f64>, appearance: &ColorTables<f64>) -> f64 {
+    fn objective(&self, model: &Model<f64>, appearance: &AppearanceTables<f64>) -> f64 {
         let mut device = Cpu::<f64>::new();
         let mut appearance = appearance.clone();
         let frame = device.draw(model, &view(), &self.settings).unwrap();
@@ -310,7 +310,7 @@ impl Case {
         let terms = Terms::photometric(0.2);
         let (_, loss) = device.compare(model, frame, &self.photo, &terms).unwrap();
         let loss = loss.read().unwrap().total;
-        let grid = appearance.values(0).unwrap();
+        let grid = &appearance.values;
         if grid.len() == GRID_WIDTH { loss + 10.0 * total_variation(grid) } else { loss }
     }
 }
@@ -331,15 +331,15 @@ fn gradients_of_tables_and_gaussians_agree_with_their_differences() {
 
         // Of zero first moments the step leaves a tenth of the gradient.
         let found: Vec<f64> =
-            appearance.first_moments(0).unwrap().iter().map(|first| first / (1.0 - 0.9)).collect();
+            appearance.first_moments.iter().map(|first| first / (1.0 - 0.9)).collect();
         let mut largest: Vec<usize> = (0..found.len()).collect();
         largest.sort_by(|&a, &b| found[b].abs().total_cmp(&found[a].abs()));
         let some = largest.iter().copied().step_by(found.len().div_ceil(60)).take(40);
         let mut compared = 0;
         for k in some.chain(largest.iter().copied().take(20)) {
-            let expected = derivative_between_cuts(case.appearance.values(0).unwrap()[k], |x| {
+            let expected = derivative_between_cuts(case.appearance.values[k], |x| {
                 let mut moved = case.appearance.clone();
-                moved.values_mut(0).unwrap()[k] = x;
+                moved.values[k] = x;
                 case.objective(&case.model, &moved)
             });
             // A loss of 0.5 carries a rounding of 1e-16, 1e-11 after division by the step.

@@ -10,12 +10,12 @@ use super::seen::Seen;
 use super::stage::blend::{self, Canvas, CanvasGradient};
 use super::stage::depth::{self, ComparedDepths, RayDistortion};
 use super::stage::gradients::{DepthMap, Gradients, ViewGradients};
+use super::stage::loss;
 use super::stage::neighbours::NearestLists;
 use super::stage::normals::{self, ComparedNormals};
 use super::stage::patches::{self, PatchPair};
 use super::stage::rays::{self, MedianGradient};
 use super::stage::surface::{self, Sampled};
-use super::stage::{contribution, loss};
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW,
     VALUE_NORMAL_MAP, Weighted,
@@ -29,6 +29,7 @@ use crate::backend::{
 use crate::dataset::{Image, View};
 use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
+use crate::math::linalg::add_to;
 use crate::math::{Divisor, Real};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
@@ -95,18 +96,15 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     if drawing.median && drawing.trains {
         drawing.footprint.require_volumes(MEDIAN_GRADIENTS)?;
     }
-    let meets_discs = drawing.footprint == Footprint::Surfel;
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let view = DrawnView::new(viewpoint, &drawing);
-    let seen = Seen::of(model, &view)?;
-    let mut canvas = seen.blended(viewpoint.size, &drawing);
-    if drawing.median && !meets_discs {
+    let mut frame = Frame::blended(view, drawing, Seen::of(model, &view)?);
+    if drawing.median && drawing.footprint != Footprint::Surfel {
         let field = density_field(model, Capability::Surfaces)?;
-        let rays = rays::rays(field, &viewpoint, &seen.splats);
-        canvas.median_depths = rays::median_depths(&rays, &seen.bins, &viewpoint);
+        let rays = rays::rays(field, &viewpoint, &frame.seen.splats);
+        frame.canvas.median_depths = rays::median_depths(&rays, &frame.seen.bins, &viewpoint);
     }
-    let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
-    Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
+    Ok(frame)
 }
 
 /// Draws a view from splats that were projected before. Supports ellipses and surfels. The rows may belong to another
@@ -124,10 +122,15 @@ pub(super) fn draw_splats<R: Real, S: Fresh, P: Drawable>(
     }
     let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
     let seen = Seen::of_splats(splats, viewpoint.size);
-    let canvas = seen.blended(viewpoint.size, &drawing);
-    let view = DrawnView::new(viewpoint, &drawing);
-    let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
-    Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
+    Ok(Frame::blended(DrawnView::new(viewpoint, &drawing), drawing, seen))
+}
+
+impl<R: Real, S: Fresh, P> Frame<R, S, P> {
+    fn blended(view: DrawnView<R>, drawing: DrawSettings, seen: Seen<R>) -> Self {
+        let canvas = seen.blended(view.viewpoint.size, &drawing);
+        let (compensated, kept, primitive) = (None, S::nothing(), PhantomData);
+        Self { view, drawing, seen, canvas, compensated, kept, primitive }
+    }
 }
 
 impl<R: Real, S: FrameState, P> Frame<R, S, P> {
@@ -150,41 +153,41 @@ impl<R: Real, S: FrameState, P> Frame<R, S, P> {
     }
 
     /// Converts the frame to another state.
-    fn with<T: FrameState>(self, kept: T::Kept<Scores<R>>) -> Frame<R, T, P> {
-        let Self { view, drawing, seen, canvas, compensated, primitive, .. } = self;
-        Frame { view, drawing, seen, canvas, compensated, kept, primitive }
+    fn with<T: FrameState>(
+        self,
+        convert: impl FnOnce(S::Kept<Scores<R>>) -> T::Kept<Scores<R>>,
+    ) -> Frame<R, T, P> {
+        let Self { view, drawing, seen, canvas, compensated, kept, primitive } = self;
+        Frame { view, drawing, seen, canvas, compensated, kept: convert(kept), primitive }
     }
 }
 
 impl<R: Real, P: Drawable> Frame<R, Drawn, P> {
     /// Adds the blend weights of the splats to those of earlier views.
-    pub(super) fn weigh(self, model: &mut Model<R, P>) -> Result<(), DeviceError> {
-        if let Some(fault) = self.seen.fault {
-            return Err(fault);
+    pub(super) fn weigh(mut self, model: &mut Model<R, P>) -> Result<(), DeviceError> {
+        self.seen.fault.take().map_or(Ok(()), Err)?;
+        if matches!(self.drawing.footprint, Footprint::Triangle(_)) {
+            // The backward pass finds the weights of triangles even if all gradients are zero.
+            let d_image = vec![R::ZERO; self.canvas.image.len()];
+            let d_canvas = CanvasGradient::of_image(&d_image);
+            let Self { view, drawing, seen, canvas, .. } = &self;
+            return seen.blended_bwd(model, view, drawing, canvas, d_canvas).map(drop);
         }
-        // The backward pass finds the weights of triangles even if all gradients are zero.
-        let are_triangles = matches!(self.drawing.footprint, Footprint::Triangle(_));
-        let pixels = self.canvas.image.len();
-        let d_image = match are_triangles {
-            true => vec![R::ZERO; pixels],
-            false => contribution::d_image_of_weights(pixels),
-        };
-        let d_canvas = CanvasGradient::of_image(&d_image);
-        if are_triangles {
-            let (view, drawing, canvas) = (&self.view, &self.drawing, &self.canvas);
-            return self.seen.blended_bwd(model, view, drawing, canvas, d_canvas).map(drop);
+        let (splats, weights) = self.into_weights();
+        for (splat, weight) in splats.iter().zip(weights) {
+            model.gradient_norm_sums[splat.row] += weight;
         }
-        let Seen { splats, bins, .. } = &self.seen;
-        let screen = blend::backward(splats, bins, &self.canvas, d_canvas);
-        contribution::add_weights(model, splats, &screen);
         Ok(())
     }
 }
 
 impl<R: Real, P> Frame<R, Drawn, P> {
     /// Returns the splats and the blend weight of each, summed over the pixels.
+    ///
+    /// A pixel's colour is the sum of the splats' colours times their weights. A splat's summed weight is therefore
+    /// the gradient of its colour if the gradient of every pixel is 1.
     pub(super) fn into_weights(self) -> (Vec<Splat<R>>, Vec<R>) {
-        let d_image = contribution::d_image_of_weights(self.canvas.image.len());
+        let d_image = vec![R::ONE; self.canvas.image.len()];
         let d_canvas = CanvasGradient::of_image(&d_image);
         let Seen { splats, bins, .. } = self.seen;
         let screen = blend::backward(&splats, &bins, &self.canvas, d_canvas);
@@ -194,7 +197,7 @@ impl<R: Real, P> Frame<R, Drawn, P> {
     /// Sets the colours to compare.
     pub(super) fn compensated(mut self, colors: Vec<R>) -> Frame<R, Compensated, P> {
         self.compensated = Some(colors);
-        self.with(())
+        self.with(|()| ())
     }
 }
 
@@ -205,8 +208,7 @@ impl<R: Real, P> Frame<R, Scored<Compensated>, P> {
         learn: impl FnOnce(&Canvas<R>, &mut Vec<R>) -> Result<(), DeviceError>,
     ) -> Result<Frame<R, Scored<Drawn>, P>, DeviceError> {
         learn(&self.canvas, &mut self.kept.d_image)?;
-        let Self { view, drawing, seen, canvas, compensated, kept, primitive } = self;
-        Ok(Frame { view, drawing, seen, canvas, compensated, kept, primitive })
+        Ok(self.with(|scores| scores))
     }
 }
 
@@ -280,7 +282,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
             maps.sampled = Some(self.sampled(model, near, terms)?);
         }
         let scores = Scores { terms: terms.clone(), d_image, maps };
-        Ok((self.with(scores), Ready(values)))
+        Ok((self.with(|_| scores), Ready(values)))
     }
 
     /// Returns the drawn depth map and the gradients of comparing samples with it.
@@ -449,7 +451,7 @@ fn add<R: Real>(sum: &mut Vec<R>, more: Vec<R>) {
     if sum.is_empty() {
         *sum = more;
     } else {
-        sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        add_to(sum, &more);
     }
 }
 

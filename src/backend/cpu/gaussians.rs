@@ -6,7 +6,7 @@ use crate::backend::{Footprint, Window};
 use crate::math::adam::{floored, floored_bwd};
 use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
-use crate::math::linalg::{Vec3, normalize, normalize_bwd, sub};
+use crate::math::linalg::{Vec3, add, add_to, normalize, normalize_bwd, sub};
 use crate::math::splat::{PlaceGradients, Vertex, place_vertex, place_vertex_bwd};
 use crate::math::{Real, sh};
 use crate::model::Gaussians;
@@ -36,11 +36,9 @@ impl Drawable for Gaussians {
             return vertex_bwd(model, row, view, &window, d_splat, d_row);
         }
         let ellipsoid = model.ellipsoid(row);
-        let Some((geometry, sh)) = d_row.split_first_chunk_mut() else { return };
+        let Some((geometry, sh)) = d_row.split_first_chunk_mut::<GEOMETRY>() else { return };
         let d_mean = color_bwd(model, row, view, d_splat.d_color, sh);
-        for (sum, d) in geometry.iter_mut().zip(d_mean) {
-            *sum += d;
-        }
+        add_to(geometry, &d_mean);
         ellipsoid.splat_bwd(view, d_splat, geometry);
     }
 
@@ -87,9 +85,7 @@ fn vertex_bwd<R: Real>(
         PlaceGradients::All => d_direction,
         PlaceGradients::EdgeDistances => [R::ZERO; 3],
     };
-    for axis in 0..3 {
-        geometry[axis] += d_place[axis] + by_direction[axis];
-    }
+    add_to(geometry, &add(d_place, by_direction));
     let logit = model.row(Parameter::OpacityLogits, row)[0];
     geometry[GEOMETRY - 1] += floored_bwd(logit, R::of(window.opacity_floor), d.d_opacity);
 }
@@ -101,9 +97,7 @@ impl<R: Real> DensityField<R> for Model<R> {
     }
 
     fn ellipsoid_bwd(&self, d_ellipsoid: &[R; GEOMETRY], d_row: &mut [R]) {
-        for (sum, &d) in d_row.iter_mut().zip(d_ellipsoid) {
-            *sum += d;
-        }
+        add_to(d_row, d_ellipsoid);
     }
 }
 

@@ -54,7 +54,6 @@ pub use primitive::Ellipsoid;
 pub use primitive::{DensityField, Drawable, VertexRows};
 pub use primitive::{DrawnView, Splat};
 pub use seen::{CountedView, count};
-pub use stage::appearance::ColorTables;
 pub use stage::bind::Binding;
 pub use stage::gradients::Gradients;
 pub(crate) use stage::loss::measure;

@@ -147,11 +147,13 @@ impl<R: Real, P: Primitive> Model<R, P> {
         let count = self.len();
         self.gradient_norm_sums = vec![R::ZERO; count];
         self.views_seen = vec![0; count];
-        for column in [&mut self.absolute_norm_sums, &mut self.filter_3d] {
-            if !column.is_empty() {
-                *column = vec![R::ZERO; count];
-            }
-        }
+        self.optional_columns().for_each(|column| *column = vec![R::ZERO; count]);
+    }
+
+    /// Returns the optional columns that exist, mutable.
+    pub(super) fn optional_columns(&mut self) -> impl Iterator<Item = &mut Vec<R>> {
+        let columns = [&mut self.absolute_norm_sums, &mut self.filter_3d];
+        columns.into_iter().filter(|column| !column.is_empty())
     }
 
     /// Returns the number of rows.
@@ -162,11 +164,6 @@ impl<R: Real, P: Primitive> Model<R, P> {
     /// Returns the global number of a row, which keys its random numbers.
     pub(super) fn number(&self, row: usize) -> u64 {
         self.among.as_ref().map_or(row as u64, |among| among.numbers[row])
-    }
-
-    /// Returns the number of rows of all ranks.
-    pub(super) fn len_of_all(&self) -> usize {
-        self.among.as_ref().map_or(self.len(), |among| among.total)
     }
 
     /// True if the model has no rows.
@@ -222,10 +219,7 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// Reads the parameters, moments and statistics of a range of rows.
     pub fn read(&self, rows: Range<usize>) -> Snapshot<P> {
-        let if_there = |column: &[R]| match column {
-            [] => Vec::new(),
-            column => host(&column[rows.clone()]),
-        };
+        let if_there = |column: &[R]| host(column.get(rows.clone()).unwrap_or_default());
         Snapshot {
             parameters: self.read_parameters(rows.clone()),
             first_moments: self.gather(&rows, 1),
@@ -286,16 +280,12 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// Returns the bytes of parameters, 3D filter and triangles, and the bytes of moments and statistics.
     pub fn bytes(&self) -> [Bytes; 2] {
-        let mut parts = [0; 3];
-        for column in &self.columns {
-            for (bytes, part) in parts.iter_mut().enumerate() {
-                *part += Bytes::of::<R>(column.part(bytes).capacity()).0;
-            }
-        }
-        for packed in &self.packed {
-            parts[packed.of.part] += Bytes::of::<u32>(packed.words.capacity()).0;
-        }
-        let [values, first, second] = parts.map(Bytes);
+        let [values, first, second] = [0, 1, 2].map(|part| {
+            let floats = self.columns.iter().map(|column| column.part(part).capacity()).sum();
+            let packed = self.packed.iter().filter(|packed| packed.of.part == part);
+            let words = packed.map(|packed| packed.words.capacity()).sum();
+            Bytes::of::<R>(floats) + Bytes::of::<u32>(words)
+        });
         let sums = self.gradient_norm_sums.capacity() + self.absolute_norm_sums.capacity();
         let statistics = Bytes::of::<R>(sums) + Bytes::of::<u32>(self.views_seen.capacity());
         let [faces, of_faces] = self.faces.bytes();

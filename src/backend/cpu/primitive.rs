@@ -6,7 +6,7 @@ use super::model::{Model, NotFinite};
 use crate::backend::{Capability, DeviceError, DrawSettings, Footprint, unsupported};
 use crate::math::blend::{ALPHA_MAX, ScreenGradient, Shade, alpha, alpha_bwd, exponent};
 use crate::math::field::GEOMETRY;
-use crate::math::linalg::Vec3;
+use crate::math::linalg::{Vec3, add_to};
 use crate::math::normals::{facing_normal, facing_normal_bwd, flat};
 use crate::math::splat::{
     Bounds, Ellipse, EllipseGradient, Meeting, Rect, Shape, Surfel, SurfelGradient, Vertex,
@@ -279,12 +279,12 @@ impl<R: Real> Ellipsoid<R> {
         };
         let [mean, log_scale, quat, opacity_logit] = parts(sums);
         let opacity = sigmoid(self.opacity_logit);
-        add(opacity_logit, &[sigmoid_bwd(opacity, d_splat.d_opacity * kept)]);
+        add_to(opacity_logit, &[sigmoid_bwd(opacity, d_splat.d_opacity * kept)]);
 
         let [d_depth, d_normal_x, d_normal_y] = d_splat.d_surface;
         if d_normal_x != R::ZERO || d_normal_y != R::ZERO {
             let d_normal = [d_normal_x, d_normal_y, R::ZERO];
-            add(quat, &facing_normal_bwd(viewpoint, &self.faced(view), d_normal));
+            add_to(quat, &facing_normal_bwd(viewpoint, &self.faced(view), d_normal));
         }
         let d_depth = d_depth - d_splat.d_inverse_depth / (depth * depth);
         let d_mean_px = d_splat.d_mean_px;
@@ -303,9 +303,9 @@ impl<R: Real> Ellipsoid<R> {
             Footprint::Triangle(_) => None,
         };
         if let Some(d) = d_shape {
-            add(mean, &d.d_mean_world);
-            add(log_scale, &d.d_log_scale);
-            add(quat, &d.d_quat);
+            add_to(mean, &d.d_mean_world);
+            add_to(log_scale, &d.d_log_scale);
+            add_to(quat, &d.d_quat);
         }
     }
 
@@ -332,10 +332,4 @@ fn parts<R>(row: &mut [R; GEOMETRY]) -> [&mut [R]; 4] {
     let (log_scale, rest) = rest.split_at_mut(3);
     let (quat, opacity_logit) = rest.split_at_mut(4);
     [mean, log_scale, quat, opacity_logit]
-}
-
-fn add<R: Real>(sums: &mut [R], values: &[R]) {
-    for (sum, &value) in sums.iter_mut().zip(values) {
-        *sum += value;
-    }
 }

@@ -1,51 +1,34 @@
 //! Copying, removing and reordering rows of a model, in float and packed storage.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::model::{Model, ModelColumn};
+use super::packed::PackedPart;
 use crate::math::Real;
 use crate::model::Primitive;
 
 impl<R: Real, P: Primitive> Model<R, P> {
     /// Reserves exactly `count` more rows. Growing on demand would double each column.
     pub(super) fn reserve_rows(&mut self, count: usize) {
-        for FloatPart { width, values, .. } in floats(&mut self.columns) {
-            values.reserve_exact(count * width);
-        }
-        for part in &mut self.packed {
-            part.words.reserve_exact(count * part.width());
-        }
+        floats(&mut self.columns).for_each(|part| part.values.reserve_exact(count * part.width));
+        words(&mut self.packed).for_each(|part| part.values.reserve_exact(count * part.width));
     }
 
     /// Appends a copy of a row with zero moments to every column.
     pub(super) fn append_copy(&mut self, row: usize) {
-        for FloatPart { width, is_moment, values } in floats(&mut self.columns) {
-            if is_moment {
-                values.resize(values.len() + width, R::ZERO);
-            } else {
-                values.extend_from_within(row * width..(row + 1) * width);
-            }
-        }
-        for part in &mut self.packed {
-            let width = part.width();
-            if part.of.is_moment() {
-                part.words.resize(part.words.len() + width, 0);
-            } else {
-                part.words.extend_from_within(row * width..(row + 1) * width);
-            }
-        }
+        floats(&mut self.columns).for_each(|part| part.append_copy(row));
+        words(&mut self.packed).for_each(|part| part.append_copy(row));
     }
 
     /// Appends the mean of two rows with zero moments to every column.
     pub(super) fn append_mean(&mut self, ends: [usize; 2]) {
-        for FloatPart { width, is_moment, values } in floats(&mut self.columns) {
-            if is_moment {
-                values.resize(values.len() + width, R::ZERO);
-                continue;
-            }
+        for RowPart { width, is_moment, values } in floats(&mut self.columns) {
             let [a, b] = ends.map(|row| row * width);
             for k in 0..width {
-                values.push((values[a + k] + values[b + k]) * R::HALF);
+                let mean = (values[a + k] + values[b + k]) * R::HALF;
+                values.push(if is_moment { R::ZERO } else { mean });
             }
         }
         for part in &mut self.packed {
@@ -69,33 +52,19 @@ impl<R: Real, P: Primitive> Model<R, P> {
         let count = self.len();
         self.gradient_norm_sums.resize(count, R::ZERO);
         self.views_seen.resize(count, 0);
-        for column in [&mut self.absolute_norm_sums, &mut self.filter_3d] {
-            if !column.is_empty() {
-                column.resize(count, R::ZERO);
-            }
-        }
+        self.optional_columns().for_each(|column| column.resize(count, R::ZERO));
     }
 
     /// Copies the parameters of one row to another.
     pub(super) fn copy_row(&mut self, from: usize, to: usize) {
-        for FloatPart { width, values, .. } in floats(&mut self.columns).filter(|p| !p.is_moment) {
-            values.copy_within(from * width..(from + 1) * width, to * width);
-        }
-        for part in self.packed.iter_mut().filter(|part| !part.of.is_moment()) {
-            let width = part.width();
-            part.words.copy_within(from * width..(from + 1) * width, to * width);
-        }
+        floats(&mut self.columns).for_each(|part| part.copy_parameters(from, to));
+        words(&mut self.packed).for_each(|part| part.copy_parameters(from, to));
     }
 
     /// Zeros the moments of a row.
     pub(super) fn forget_row(&mut self, row: usize) {
-        for FloatPart { width, values, .. } in floats(&mut self.columns).filter(|p| p.is_moment) {
-            values[row * width..(row + 1) * width].fill(R::ZERO);
-        }
-        for part in self.packed.iter_mut().filter(|part| part.of.is_moment()) {
-            let width = part.width();
-            part.words[row * width..(row + 1) * width].fill(0);
-        }
+        floats(&mut self.columns).for_each(|part| part.forget_moments(row..row + 1));
+        words(&mut self.packed).for_each(|part| part.forget_moments(row..row + 1));
     }
 
     /// Zeros the moments of a column. Packed moments must have 16 bits.
@@ -113,70 +82,95 @@ impl<R: Real, P: Primitive> Model<R, P> {
 
     /// Zeros the moments of all columns.
     pub(super) fn forget_all_moments(&mut self) {
-        for ModelColumn { first_moments, second_moments, .. } in &mut self.columns {
-            first_moments.fill(R::ZERO);
-            second_moments.fill(R::ZERO);
-        }
-        for part in self.packed.iter_mut().filter(|part| part.of.is_moment()) {
-            part.words.fill(0);
-        }
+        let rows = 0..self.len();
+        floats(&mut self.columns).for_each(|part| part.forget_moments(rows.clone()));
+        words(&mut self.packed).for_each(|part| part.forget_moments(rows.clone()));
     }
 
     /// Moves the kept rows to the front, in place. Does not change the statistics.
     pub(super) fn retain_rows(&mut self, keep: &[bool]) {
-        for FloatPart { width, values, .. } in floats(&mut self.columns) {
-            retain(values, width, keep);
-        }
-        for part in &mut self.packed {
-            let width = part.width();
-            retain(&mut part.words, width, keep);
-        }
+        floats(&mut self.columns).for_each(|part| part.retain(keep));
+        words(&mut self.packed).for_each(|part| part.retain(keep));
     }
 
     /// Reorders the rows and their statistics.
     pub(super) fn reorder_rows(&mut self, row_from_place: &[usize]) {
         self.invalidate_rows();
-        for FloatPart { width, values, .. } in floats(&mut self.columns) {
-            *values = gathered(values, width, row_from_place);
-        }
-        for part in &mut self.packed {
-            part.words = gathered(&part.words, part.width(), row_from_place);
-        }
+        floats(&mut self.columns).for_each(|part| part.reorder(row_from_place));
+        words(&mut self.packed).for_each(|part| part.reorder(row_from_place));
         self.gradient_norm_sums = gathered(&self.gradient_norm_sums, 1, row_from_place);
         self.views_seen = gathered(&self.views_seen, 1, row_from_place);
         self.faces.follow(row_from_place);
-        for column in [&mut self.absolute_norm_sums, &mut self.filter_3d] {
-            if !column.is_empty() {
-                *column = gathered(column, 1, row_from_place);
-            }
-        }
+        self.optional_columns().for_each(|column| *column = gathered(column, 1, row_from_place));
     }
 }
 
-/// Values or moments of a column, `[n, width]`.
-struct FloatPart<'a, R> {
+/// Values or moments of a column, or words of a packed part; `[n, width]`.
+struct RowPart<'a, T> {
     width: usize,
     is_moment: bool,
-    values: &'a mut Vec<R>,
+    values: &'a mut Vec<T>,
 }
 
 /// Returns the parts of columns that are not packed.
-fn floats<R>(columns: &mut [ModelColumn<R>]) -> impl Iterator<Item = FloatPart<'_, R>> {
+fn floats<R>(columns: &mut [ModelColumn<R>]) -> impl Iterator<Item = RowPart<'_, R>> {
     let parts = columns.iter_mut().flat_map(|column| {
         let width = column.width;
         let parts = [false, true, true].into_iter().zip(column.parts_mut());
-        parts.map(move |(is_moment, values)| FloatPart { width, is_moment, values })
+        parts.map(move |(is_moment, values)| RowPart { width, is_moment, values })
     });
     parts.filter(|part| !part.values.is_empty())
 }
 
-fn retain<T: Copy>(values: &mut Vec<T>, width: usize, keep: &[bool]) {
-    let mut end = 0;
-    for (row, _) in keep.iter().enumerate().filter(|&(_, &keep)| keep) {
-        values.copy_within(row * width..(row + 1) * width, end);
-        end += width;
+/// Returns the packed parts.
+fn words(packed: &mut [PackedPart]) -> impl Iterator<Item = RowPart<'_, u32>> {
+    packed.iter_mut().map(|part| {
+        let (width, is_moment) = (part.width(), part.of.is_moment());
+        RowPart { width, is_moment, values: &mut part.words }
+    })
+}
+
+impl<T: Copy + Default> RowPart<'_, T> {
+    fn span(&self, rows: Range<usize>) -> Range<usize> {
+        rows.start * self.width..rows.end * self.width
     }
-    values.truncate(end);
+
+    fn append_copy(self, row: usize) {
+        if self.is_moment {
+            self.values.resize(self.values.len() + self.width, T::default());
+        } else {
+            let span = self.span(row..row + 1);
+            self.values.extend_from_within(span);
+        }
+    }
+
+    fn copy_parameters(self, from: usize, to: usize) {
+        if !self.is_moment {
+            let span = self.span(from..from + 1);
+            self.values.copy_within(span, to * self.width);
+        }
+    }
+
+    fn forget_moments(self, rows: Range<usize>) {
+        if self.is_moment {
+            let span = self.span(rows);
+            self.values[span].fill(T::default());
+        }
+    }
+
+    fn retain(self, keep: &[bool]) {
+        let mut end = 0;
+        for (row, _) in keep.iter().enumerate().filter(|&(_, &keep)| keep) {
+            let span = self.span(row..row + 1);
+            self.values.copy_within(span, end);
+            end += self.width;
+        }
+        self.values.truncate(end);
+    }
+
+    fn reorder(self, row_from_place: &[usize]) {
+        *self.values = gathered(self.values, self.width, row_from_place);
+    }
 }
 
 /// Returns the rows of a column in another order, without spare capacity.

@@ -129,29 +129,25 @@ pub struct CountedView {
 pub fn count(gaussians: &Gaussians, view: &View, near: f64, footprint: Footprint) -> CountedView {
     let viewpoint = viewpoint(view, near, footprint);
     let view = DrawnView { viewpoint, sh_degree: 0, surface: false, footprint };
+    let count_one = |index: usize| {
+        let shape = Shape {
+            mean_world: gaussians.means.as_chunks().0[index],
+            log_scale: gaussians.log_scales.as_chunks().0[index],
+            quat: gaussians.quats.as_chunks().0[index],
+            smoothing: 0.0,
+        };
+        let ellipsoid = Ellipsoid { shape, opacity_logit: gaussians.opacity_logits[index] };
+        let splat = ellipsoid.splat(index, &view)?;
+        let mut instances = 0;
+        for_each_tile(&splat, view.viewpoint.size, |_, _| instances += 1);
+        Some(CountedView { visible: 1, instances })
+    };
     let sum = |a: CountedView, b: CountedView| CountedView {
         visible: a.visible + b.visible,
         instances: a.instances + b.instances,
     };
-    (0..gaussians.len())
-        .into_par_iter()
-        .map(|index| count_one(gaussians, index, &view))
-        .reduce(CountedView::default, sum)
-}
-
-fn count_one(gaussians: &Gaussians, index: usize, view: &DrawnView<f32>) -> CountedView {
-    let triple = |column: &[f32]| [0, 1, 2].map(|k| column[index * 3 + k]);
-    let shape = Shape {
-        mean_world: triple(&gaussians.means),
-        log_scale: triple(&gaussians.log_scales),
-        quat: [0, 1, 2, 3].map(|k| gaussians.quats[index * 4 + k]),
-        smoothing: 0.0,
-    };
-    let ellipsoid = Ellipsoid { shape, opacity_logit: gaussians.opacity_logits[index] };
-    let Some(splat) = ellipsoid.splat(index, view) else { return CountedView::default() };
-    let mut instances = 0;
-    for_each_tile(&splat, view.viewpoint.size, |_, _| instances += 1);
-    CountedView { visible: 1, instances }
+    let counts = (0..gaussians.len()).into_par_iter().filter_map(count_one);
+    counts.reduce(CountedView::default, sum)
 }
 
 /// Returns the transmittance between the view's camera and each point; `NOT_SEEN` outside the view.

@@ -9,7 +9,7 @@ use splat_mesh::tsdf::{Fusion, Space, Survey, SurveyedBricks};
 use super::frame::{self, Frame, Ready};
 use super::model::{Model, ModelFaces, Parameter, host, precise};
 use super::primitive::{Drawable, density_field};
-use super::stage::appearance::{self, ColorTables};
+use super::stage::appearance;
 use super::stage::bind::Binding;
 use super::stage::contribution::ContributionSums;
 use super::stage::gradients::Gradients;
@@ -327,19 +327,19 @@ impl<R: Real> Lpips<Gaussians> for Cpu<R> {
 }
 
 impl<R: Real> Appearance<Gaussians> for Cpu<R> {
-    type Tables = ColorTables<R>;
+    type Tables = AppearanceTables<R>;
 
-    fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<ColorTables<R>, DeviceError> {
-        Ok(ColorTables::new(tables))
+    fn upload_tables(&mut self, tables: &AppearanceTables) -> Result<Self::Tables, DeviceError> {
+        Ok(tables.cast(R::of_f32))
     }
 
-    fn read_tables(&mut self, tables: &ColorTables<R>) -> Result<AppearanceTables, DeviceError> {
-        Ok(tables.tables())
+    fn read_tables(&mut self, tables: &Self::Tables) -> Result<AppearanceTables, DeviceError> {
+        Ok(tables.cast(R::to_f32))
     }
 
     fn compensate(
         &mut self,
-        tables: &mut ColorTables<R>,
+        tables: &mut Self::Tables,
         frame: Frame<R, Drawn>,
         step: &TableStep,
     ) -> Result<Frame<R, Compensated>, DeviceError> {
@@ -349,7 +349,7 @@ impl<R: Real> Appearance<Gaussians> for Cpu<R> {
 
     fn learn(
         &mut self,
-        tables: &mut ColorTables<R>,
+        tables: &mut Self::Tables,
         frame: Frame<R, Scored<Compensated>>,
         step: &TableStep,
     ) -> Result<Frame<R, Scored<Drawn>>, DeviceError> {
@@ -514,7 +514,7 @@ impl<R: Real> Palettes for Cpu<R> {
         centers: &[f32],
         cells: &CellLists<'_>,
     ) -> Result<Vec<NearRow>, DeviceError> {
-        Ok(rows.near_entries(centers, cells))
+        Ok(rows.held().nearest(centers, cells))
     }
 
     fn near_cells(
@@ -523,6 +523,6 @@ impl<R: Real> Palettes for Cpu<R> {
         centers: &[f32],
         count: usize,
     ) -> Result<Vec<u32>, DeviceError> {
-        Ok(rows.near_cells(centers, count))
+        Ok(rows.held().near_cells(centers, count))
     }
 }

@@ -66,10 +66,7 @@ impl Opening {
         match line.take()? {
             RankCommand::Begin { config, scene } => Ok(Self::Begin { config, scene }),
             RankCommand::End => Ok(Self::End),
-            command => {
-                let message = format!("it begins no run, but {command:?}");
-                Err(DeviceError::OfRank { rank: 0, message })
-            }
+            command => Err(DeviceError::of_rank(0, format!("it begins no run, but {command:?}"))),
         }
     }
 
@@ -131,8 +128,7 @@ impl<S: RankShard> Follower<S> {
                 self.share = Some(self.shard.take_rows(sh_degree, rows)?);
             }
             RankCommand::Begin { .. } => {
-                let message = "it begins a run within a run".to_owned();
-                return Err(DeviceError::OfRank { rank: 0, message });
+                return Err(DeviceError::of_rank(0, "it begins a run within a run"));
             }
             RankCommand::Report => {
                 let report = std::mem::replace(&mut self.report, OwedReport::NONE).read();
@@ -255,6 +251,5 @@ fn log_changes(device: &mut impl Device) {
 }
 
 fn no_model() -> DeviceError {
-    let message = "it has dealt out no model".to_owned();
-    DeviceError::OfRank { rank: 0, message }
+    DeviceError::of_rank(0, "it has dealt out no model")
 }

@@ -7,7 +7,6 @@ use super::line::{FailedStep, LateReports, RankCommand, RankLosses, RankNews, Vi
 use super::shard::{RankShard, Shard};
 use super::view::{RankOutcome, RankView, Ranks, ViewSetup};
 use crate::abi::terms::Terms;
-use crate::backend::error::refused;
 use crate::backend::{
     AdamStep, Adjust, Appearance, Bind, Candidates, Contributions, Device, DeviceError, DeviceInfo,
     DeviceMemory, DrawSettings, Drawn, Edit, EditRule, Edited, Faces, FallbackState, Filter3d,
@@ -139,8 +138,7 @@ impl Rows<Gaussians> for FreshRows<'_> {
 
 /// Returns the value that rank 0 must have received.
 fn of_first<T>(found: Option<T>) -> Result<T, DeviceError> {
-    let message = || "it has not got what the others sent".to_owned();
-    found.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })
+    found.ok_or_else(|| DeviceError::of_rank(0, "it has not got what the others sent"))
 }
 
 impl<S: RankShard> Device for Leader<S> {
@@ -510,17 +508,7 @@ impl<S: RankShard> Appearance<Gaussians> for Leader<S> {
     }
 }
 
-impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {
-    fn transmittances(
-        &mut self,
-        _: &S::Share,
-        _: &View,
-        _: &RenderSettings,
-        _: &[[f32; 3]],
-    ) -> Result<Vec<f32>, DeviceError> {
-        refused("transmittances between places")
-    }
-}
+impl<S: RankShard> Transmittances<Gaussians> for Leader<S> {}
 
 impl<S: RankShard> Contributions<Gaussians> for Leader<S> {
     type ContributionSums = Impossible;

@@ -128,7 +128,7 @@ fn decoded<T: DeserializeOwned>(rank: u32, bytes: &[u8]) -> Result<T, DeviceErro
 }
 
 fn unreadable(rank: u32, error: &postcard::Error) -> DeviceError {
-    DeviceError::OfRank { rank, message: format!("what it sends cannot be read: {error}") }
+    DeviceError::of_rank(rank, format!("what it sends cannot be read: {error}"))
 }
 
 // Commands.
@@ -231,18 +231,15 @@ impl ViewReport {
                 });
                 Ok(LossValues { total: *total, pairs: known.collect() })
             }
-            Self::Failed(message) => Err(DeviceError::OfRank { rank, message: message.clone() }),
-            Self::NoView => {
-                let message = "it has left out its view of the step".to_owned();
-                Err(DeviceError::OfRank { rank, message })
-            }
+            Self::Failed(message) => Err(DeviceError::of_rank(rank, message)),
+            Self::NoView => Err(DeviceError::of_rank(rank, "it has left out its view of the step")),
         }
     }
 
     /// Returns an error if the view failed.
     pub(super) fn check(&self, rank: u32) -> Result<(), DeviceError> {
         match self {
-            Self::Failed(message) => Err(DeviceError::OfRank { rank, message: message.clone() }),
+            Self::Failed(message) => Err(DeviceError::of_rank(rank, message)),
             Self::NoView | Self::Added(_) => Ok(()),
         }
     }
@@ -298,7 +295,7 @@ impl FailedStep {
     /// Returns an error if a step has failed.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         match &*self.0.borrow() {
-            Some(message) => Err(DeviceError::OfRank { rank: 0, message: message.clone() }),
+            Some(message) => Err(DeviceError::of_rank(0, message)),
             None => Ok(()),
         }
     }

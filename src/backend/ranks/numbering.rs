@@ -145,7 +145,7 @@ impl Numbering {
         for (rank, (found, rows)) in lengths {
             if found != rows * width {
                 let message = format!("it sends {found} values of {rows} rows, {width} each");
-                return Err(DeviceError::OfRank { rank, message });
+                return Err(DeviceError::of_rank(rank, message));
             }
         }
         Ok(())

@@ -60,8 +60,8 @@ impl<E: From<DeviceError>, F: FnMut() -> Result<Option<Snapshot<Gaussians>>, E>>
                 return Ok(waiting.read(0..rows.len())?);
             }
             let Some(part) = (self.next_part)()? else {
-                let message = "it deals fewer rows out than this rank is to have".to_owned();
-                return Err(DeviceError::OfRank { rank: 0, message }.into());
+                let message = "it deals fewer rows out than this rank is to have";
+                return Err(DeviceError::of_rank(0, message).into());
             };
             match &mut self.waiting {
                 Some(waiting) => waiting.append(part),
@@ -126,9 +126,8 @@ fn swap(
     let mut outgoing: Vec<_> = parts.into_iter().map(Some).collect();
     outgoing.resize_with(line.world() as usize, || None);
     let incoming: Vec<Option<PackedRows>> = line.all_to_all(&outgoing)?;
-    let message = || "it has dealt out no rows".to_owned();
     let part = incoming.into_iter().next().flatten();
-    part.ok_or_else(|| DeviceError::OfRank { rank: 0, message: message() })?.unpack(0, rows)
+    part.ok_or_else(|| DeviceError::of_rank(0, "it has dealt out no rows"))?.unpack(0, rows)
 }
 
 /// Returns the rows of these numbers with moments and statistics, on rank 0. `read` reads a rank's own rows.
@@ -149,7 +148,7 @@ pub(in crate::backend) fn read(
         let part = of_ranks[rank as usize].pop_front();
         let part = part.map(|part| part.unpack(rank, places.len())).transpose()?;
         let message = || format!("it does not send its rows {places:?}");
-        all.append(part.ok_or_else(|| DeviceError::OfRank { rank, message: message() })?);
+        all.append(part.ok_or_else(|| DeviceError::of_rank(rank, message()))?);
     }
     Ok(Some(all))
 }
@@ -170,7 +169,7 @@ pub(in crate::backend) fn sample(
     for ((rank, rows), requested) in (0..).zip(&of_ranks).zip(requested) {
         if rows.len() != requested {
             let message = format!("it sends {} of {requested} rows", rows.len());
-            return Err(DeviceError::OfRank { rank, message });
+            return Err(DeviceError::of_rank(rank, message));
         }
     }
     let mut next = vec![0; of_ranks.len()];
@@ -342,12 +341,12 @@ impl PackedRows {
         // Checked before memory is allocated for the rows.
         if self.rows != expected_rows {
             let message = format!("it sends {} of {expected_rows} rows", self.rows);
-            return Err(DeviceError::OfRank { rank, message });
+            return Err(DeviceError::of_rank(rank, message));
         }
         if !self.is_whole() {
             let (rows, sh_degree) = (self.rows, self.sh_degree);
             let message = format!("what it sends is not {rows} Gaussians of degree {sh_degree}");
-            return Err(DeviceError::OfRank { rank, message });
+            return Err(DeviceError::of_rank(rank, message));
         }
         let mut unpacked = self.unpacked(self.rows);
         let row_bytes: Vec<usize> =

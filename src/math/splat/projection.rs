@@ -64,6 +64,11 @@ impl<R: Real> Viewpoint<R> {
         })
     }
 
+    /// Returns the index of a pixel in the image.
+    pub fn index(&self, [x, y]: [u32; 2]) -> usize {
+        y as usize * self.size[0] as usize + x as usize
+    }
+
     /// Returns the slopes x/z and y/z of the ray through the centre of a pixel.
     pub fn slopes(&self, pixel: [u32; 2]) -> [R; 2] {
         [0, 1].map(|axis| {

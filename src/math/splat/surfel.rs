@@ -21,8 +21,8 @@ use super::bounds;
 use super::projection::{self, Bounds, Ellipse, Shape, ShapeGradient, Viewpoint};
 use crate::math::Real;
 use crate::math::linalg::{
-    Mat3, Vec3, add, cross, dot, length, mat_mul, mul, mul_transposed, rotation, rotation_bwd,
-    scale, transpose,
+    Mat3, Vec3, add, add_to, cross, dot, length, mat_mul, mul, mul_transposed, rotation,
+    rotation_bwd, scale, transpose,
 };
 
 /// Smallest cosine between the normal and the line of sight of a visible disc.
@@ -208,7 +208,7 @@ impl<R: Real> Surfel<R> {
     ) -> [R; 2] {
         let Some([u, v]) = meeting.on_disc else {
             let d_mean_px = offset_px.map(|d| R::TWO * d * d_exponent);
-            add_two(&mut sums.d_mean_px, d_mean_px);
+            add_to(&mut sums.d_mean_px, &d_mean_px);
             return d_mean_px;
         };
         let share = meeting.depth_share;
@@ -222,10 +222,10 @@ impl<R: Real> Surfel<R> {
             })
         };
         let all = d_inverse + d_inverse_share;
-        add_two(&mut sums.d_mean_px, d_mean_of(all));
-        add_two(&mut sums.d_along_u, offset_px.map(|d| d * d_u));
-        add_two(&mut sums.d_along_v, offset_px.map(|d| d * d_v));
-        add_two(&mut sums.d_tilt, offset_px.map(|d| d * all));
+        add_to(&mut sums.d_mean_px, &d_mean_of(all));
+        add_to(&mut sums.d_along_u, &offset_px.map(|d| d * d_u));
+        add_to(&mut sums.d_along_v, &offset_px.map(|d| d * d_v));
+        add_to(&mut sums.d_tilt, &offset_px.map(|d| d * all));
         d_mean_of(d_inverse)
     }
 
@@ -280,14 +280,10 @@ impl<R: Real> Surfel<R> {
     }
 }
 
-fn add_two<R: Real>(sums: &mut [R; 2], values: [R; 2]) {
-    sums[0] += values[0];
-    sums[1] += values[1];
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::math::differences::{assert_near, central};
     use crate::math::linalg::{normalize, sub};
     use crate::math::random::{RandomStream, RandomUse};
     use crate::math::splat::triangle::tests::view;
@@ -328,20 +324,16 @@ mod tests {
             for offset in offsets(i) {
                 let meeting = surfel.meet(offset);
                 let Some([u, v]) = meeting.on_disc else { continue };
-                let ray = [
-                    (surfel.mean_px[0] + offset[0] - view.centre_px[0]) / view.focal_px[0],
-                    (surfel.mean_px[1] + offset[1] - view.centre_px[1]) / view.focal_px[1],
-                    1.0,
-                ];
+                let slope = |i: usize| {
+                    (surfel.mean_px[i] + offset[i] - view.centre_px[i]) / view.focal_px[i]
+                };
+                let ray = [slope(0), slope(1), 1.0];
                 let depth = dot(normal, mean) / dot(normal, ray);
                 let on_plane = sub(scale(ray, depth), mean);
-                let expected = [
-                    dot(on_plane, first) / shape.log_scale[0].exp(),
-                    dot(on_plane, second) / shape.log_scale[1].exp(),
-                ];
                 // Rounding of intersections at grazing angles.
                 let tolerance = 1e-8 * (1.0 + u.abs() + v.abs());
-                assert!((u - expected[0]).abs() < tolerance && (v - expected[1]).abs() < tolerance);
+                assert_near(u, dot(on_plane, first) / shape.log_scale[0].exp(), tolerance, "u");
+                assert_near(v, dot(on_plane, second) / shape.log_scale[1].exp(), tolerance, "v");
                 let shown = meeting.depth_share * surfel.depth;
                 assert!((shown / depth - 1.0).abs() < 1e-9, "{shown} {depth}");
                 met += 1;
@@ -368,11 +360,14 @@ mod tests {
         assert!((tiny.meet([0.3, 0.4]).exponent + 0.25).abs() < 1e-15);
     }
 
+    fn apart(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
+        [a[0] - b[0], a[1] - b[1]]
+    }
+
     /// Returns a sum with fixed weights over intersections and the surfel's depth, to differentiate.
     fn value(surfel: &Surfel<f64>, places: &[[f64; 2]]) -> f64 {
-        let of_place = |(k, place): (usize, &[f64; 2])| {
-            let offset = [place[0] - surfel.mean_px[0], place[1] - surfel.mean_px[1]];
-            let meeting = surfel.meet(offset);
+        let of_place = |(k, &place): (usize, &[f64; 2])| {
+            let meeting = surfel.meet(apart(place, surfel.mean_px));
             let weight = 0.3 + 0.1 * k as f64;
             weight * meeting.exponent.exp()
                 + 0.2 * surfel.depth * meeting.depth_share
@@ -383,8 +378,8 @@ mod tests {
 
     fn value_bwd(surfel: &Surfel<f64>, places: &[[f64; 2]]) -> SurfelGradient<f64> {
         let mut sums = SurfelGradient::default();
-        for (k, place) in places.iter().enumerate() {
-            let offset = [place[0] - surfel.mean_px[0], place[1] - surfel.mean_px[1]];
+        for (k, &place) in places.iter().enumerate() {
+            let offset = apart(place, surfel.mean_px);
             let meeting = surfel.meet(offset);
             let weight = 0.3 + 0.1 * k as f64;
             let (depth, share) = (surfel.depth, meeting.depth_share);
@@ -404,20 +399,16 @@ mod tests {
         for shape in shapes() {
             let Some(surfel) = project_surfel(&view, &shape) else { continue };
             let places: Vec<[f64; 2]> = [[0.4, -0.3], [2.1, 1.2], [-1.4, 0.7], [0.1, 0.2]]
-                .map(|offset: [f64; 2]| {
-                    [surfel.mean_px[0] + offset[0], surfel.mean_px[1] + offset[1]]
-                })
+                .map(|offset: [f64; 2]| [0, 1].map(|i| surfel.mean_px[i] + offset[i]))
                 .to_vec();
             // There is a kink where disc and filter are equal.
-            let is_at_kink = places.iter().any(|place| {
-                let offset = [place[0] - surfel.mean_px[0], place[1] - surfel.mean_px[1]];
-                let filtered = -(offset[0] * offset[0] + offset[1] * offset[1]);
-                let disc = {
-                    let along = |s: [f64; 2]| s[0] * offset[0] + s[1] * offset[1];
-                    let inverse = 1.0 + along(surfel.tilt);
-                    -0.5 * (along(surfel.along_u).powi(2) + along(surfel.along_v).powi(2))
-                        / (inverse * inverse)
-                };
+            let is_at_kink = places.iter().any(|&place| {
+                let offset = apart(place, surfel.mean_px);
+                let along = |s: [f64; 2]| s[0] * offset[0] + s[1] * offset[1];
+                let filtered = -along(offset);
+                let inverse = 1.0 + along(surfel.tilt);
+                let disc = -0.5 * (along(surfel.along_u).powi(2) + along(surfel.along_v).powi(2))
+                    / (inverse * inverse);
                 (disc - filtered).abs() < 1e-3 * filtered.abs()
             });
             if is_at_kink || surfel.along_u[0].abs() + surfel.along_v[0].abs() > 40.0 {
@@ -426,21 +417,18 @@ mod tests {
             on_discs += usize::from(surfel.meet([0.4, -0.3]).on_disc.is_some());
             let d = project_surfel_bwd(&view, &shape, &value_bwd(&surfel, &places)).unwrap();
             let shifted = |change: &dyn Fn(&mut Shape<f64>, f64)| {
-                let at = |h: f64| {
+                central(1e-6, |h| {
                     let mut moved = shape;
                     change(&mut moved, h);
                     value(&project_surfel(&view, &moved).unwrap(), &places)
-                };
-                let h = 1e-6;
-                (at(h) - at(-h)) / (2.0 * h)
+                })
             };
             for k in 0..3 {
-                let means = shifted(&|s, h| s.mean_world[k] += h);
-                assert_near(d.d_mean_world[k], means);
-                assert_near(d.d_log_scale[k], shifted(&|s, h| s.log_scale[k] += h));
+                assert_close(d.d_mean_world[k], shifted(&|s, h| s.mean_world[k] += h));
+                assert_close(d.d_log_scale[k], shifted(&|s, h| s.log_scale[k] += h));
             }
             for k in 0..4 {
-                assert_near(d.d_quat[k], shifted(&|s, h| s.quat[k] += h));
+                assert_close(d.d_quat[k], shifted(&|s, h| s.quat[k] += h));
             }
             compared += 1;
         }
@@ -449,9 +437,8 @@ mod tests {
 
     /// Asserts a relative error below 1e-5: differences over 1e-6 have an error of its square times the third
     /// derivative, which is large for small distant surfels.
-    fn assert_near(found: f64, expected: f64) {
-        let tolerance = 1e-5 * (1.0 + expected.abs());
-        assert!((found - expected).abs() < tolerance, "{found} {expected}");
+    fn assert_close(found: f64, expected: f64) {
+        assert_near(found, expected, 1e-5 * (1.0 + expected.abs()), "gradient");
     }
 
     #[test]
@@ -468,10 +455,7 @@ mod tests {
                         continue;
                     }
                     seen += 1;
-                    let d = [
-                        surfel.mean_px[0] + offset[0] - cover.mean_px[0],
-                        surfel.mean_px[1] + offset[1] - cover.mean_px[1],
-                    ];
+                    let d = [0, 1].map(|i| surfel.mean_px[i] + offset[i] - cover.mean_px[i]);
                     let inside = crate::math::blend::exponent(cover.conic, d);
                     assert!(inside >= exponent_min * (1.0 + 1e-9), "{inside} {exponent_min}");
                 }

@@ -532,6 +532,7 @@ fn pixels<R: Real>(corners: &[Vertex<R>; 3], size: [u32; 2]) -> Option<Rect> {
 pub(super) mod tests {
     use super::*;
     use crate::math::blend::exponent;
+    use crate::math::differences::{assert_near, five_point};
     use crate::math::linalg::{cross, rotation, sub};
     use crate::math::random::{RandomStream, RandomUse};
     use crate::math::splat::{Rect, Spans, TILE, reach_px};
@@ -631,11 +632,9 @@ pub(super) mod tests {
             let mut draws = Draws::new(1000 + k);
             for _ in 0..20 {
                 let (place, shares) = inside(&corners, &mut draws);
-                let found = weights(px, place);
-                assert!(
-                    (0..3).all(|i| (found[i] - shares[i]).abs() < 1e-6),
-                    "{found:?} {shares:?}"
-                );
+                for (found, share) in weights(px, place).into_iter().zip(shares) {
+                    assert_near(found, share, 1e-6, shares);
+                }
                 let Some(hit) = triangle.hit(place, 0.3) else { continue };
                 let color = triangle.color_at(&hit);
                 for (channel, found) in color.into_iter().enumerate() {
@@ -707,15 +706,8 @@ pub(super) mod tests {
     }
 
     /// Asserts an error below 1e-6, relative to the value and a scale.
-    fn assert_near(found: f64, expected: f64, scale: f64, what: &str) {
-        let error = (found - expected).abs() / (scale + expected.abs());
-        assert!(error < 1e-6, "{what}: {found} against {expected}, error {error:.1e}");
-    }
-
-    /// Returns a five-point difference over a share of the value's scale.
-    fn difference(scale: f64, f: impl Fn(f64) -> f64) -> f64 {
-        let h = 1e-4 * scale;
-        (8.0 * (f(h) - f(-h)) - (f(2.0 * h) - f(-2.0 * h))) / (12.0 * h)
+    fn assert_close(found: f64, expected: f64, scale: f64, what: &str) {
+        assert_near(found, expected, 1e-6 * (scale + expected.abs()), what);
     }
 
     /// Returns a sum with fixed weights over samples of a triangle, to differentiate.
@@ -758,19 +750,30 @@ pub(super) mod tests {
         (left[1] - left[0]).min(left[0])
     }
 
+    /// Returns up to `most` points inside that are visible and not near a kink.
+    fn samples(
+        corners: &[Vertex<f64>; 3],
+        exponent: f64,
+        stream: u64,
+        most: usize,
+    ) -> Vec<[f64; 2]> {
+        let Some(drawn) = triangle(corners, INRADIUS_MIN_PX) else { return Vec::new() };
+        let mut draws = Draws::new(stream);
+        (0..60)
+            .map(|_| inside(corners, &mut draws).0)
+            .filter(|&place| from_kink(&drawn, place) > 0.05)
+            .filter(|&place| drawn.hit(place, exponent).is_some())
+            .take(most)
+            .collect()
+    }
+
     #[test]
     fn gradients_match_finite_differences() {
         let (mut compared, mut narrow) = (0, 0);
         for (k, corners) in (0..).zip(triangles()) {
             for exponent in [1.0, 0.4, 0.05] {
                 let Some(drawn) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
-                let mut draws = Draws::new(3000 + k);
-                let places: Vec<[f64; 2]> = (0..60)
-                    .map(|_| inside(&corners, &mut draws).0)
-                    .filter(|&place| from_kink(&drawn, place) > 0.05)
-                    .filter(|&place| drawn.hit(place, exponent).is_some())
-                    .take(5)
-                    .collect();
+                let places = samples(&corners, exponent, 3000 + k, 5);
                 let opacities = corners.map(|corner| corner.opacity);
                 let apart = |i: usize| (opacities[i] - opacities[(i + 1) % 3]).abs();
                 if places.len() < 5 || (0..3).any(|i| apart(i) < 1e-3) {
@@ -780,7 +783,7 @@ pub(super) mod tests {
                 let found =
                     triangle_bwd(&corners, INRADIUS_MIN_PX, PlaceGradients::All, &sums).unwrap();
                 let shifted = |i: usize, scale: f64, change: &dyn Fn(&mut Vertex<f64>, f64)| {
-                    difference(scale, |h| {
+                    five_point(1e-4 * scale, |h| {
                         let mut moved = corners;
                         change(&mut moved[i], h);
                         value(&triangle(&moved, INRADIUS_MIN_PX).unwrap(), &places, exponent)
@@ -793,15 +796,15 @@ pub(super) mod tests {
                 for (i, d) in found.iter().enumerate() {
                     for axis in 0..2 {
                         let expected = shifted(i, inradius_px, &|v, h| v.px[axis] += h);
-                        assert_near(d.d_px[axis], expected, 1.0 / inradius_px, "place");
+                        assert_close(d.d_px[axis], expected, 1.0 / inradius_px, "place");
                     }
                     let expected = shifted(i, 1.0, &|v, h| v.opacity += h);
-                    assert_near(d.d_opacity, expected, 1.0, "opacity");
+                    assert_close(d.d_opacity, expected, 1.0, "opacity");
                     let expected = shifted(i, 1.0, &|v, h| v.inverse_depth += h);
-                    assert_near(d.d_inverse_depth, expected, 1.0, "inverse depth");
+                    assert_close(d.d_inverse_depth, expected, 1.0, "inverse depth");
                     for c in 0..3 {
                         let expected = shifted(i, 1.0, &|v, h| v.color[c] += h);
-                        assert_near(d.d_color[c], expected, 1.0, "colour");
+                        assert_close(d.d_color[c], expected, 1.0, "colour");
                     }
                 }
                 compared += 1;
@@ -818,15 +821,25 @@ pub(super) mod tests {
             let (d_px, d_inverse_depth) = ([draws.next(), draws.next()], draws.next());
             let found = place_vertex_bwd(&view, world, d_px, d_inverse_depth).unwrap();
             for k in 0..3 {
-                let expected = difference(1.0, |h| {
+                let expected = five_point(1e-4, |h| {
                     let mut moved = world;
                     moved[k] += h;
                     let (px, inverse_depth) = place_vertex(&view, moved).unwrap();
                     px[0] * d_px[0] + px[1] * d_px[1] + inverse_depth * d_inverse_depth
                 });
-                assert_near(found[k], expected, 1.0, "world");
+                assert_close(found[k], expected, 1.0, "world");
             }
         }
+    }
+
+    /// Returns the columns of pixels that the ellipse covers in the row of tiles of `y`.
+    fn columns<R: Real>(
+        (ellipse, bounds): &(Ellipse<R>, Bounds<R>),
+        y: u32,
+    ) -> std::ops::Range<u32> {
+        let row = y / TILE * TILE;
+        let spans = Spans::new(ellipse, bounds.exponent_min, SIZE);
+        spans.columns(row..(row + TILE).min(SIZE[1]))
     }
 
     #[test]
@@ -845,19 +858,16 @@ pub(super) mod tests {
                         continue;
                     }
                     seen += 1;
-                    let (ellipse, bounds) = covered.unwrap();
+                    let covered = covered.unwrap();
+                    let (ellipse, bounds) = covered;
                     let centre = [x, y].map(|p| f64::from(p) + 0.5);
                     without_centre += usize::from(triangle.hit(centre, 1e-4).is_none());
                     let d = [centre[0] - ellipse.mean_px[0], centre[1] - ellipse.mean_px[1]];
-                    assert!(
-                        exponent(ellipse.conic, d) > bounds.exponent_min,
-                        "{corners:?} {x} {y}"
-                    );
+                    let found = exponent(ellipse.conic, d);
+                    assert!(found > bounds.exponent_min, "{corners:?} {x} {y}");
                     let Rect { x0, y0, x1, y1 } = bounds.pixels;
                     assert!((x0..x1).contains(&x) && (y0..y1).contains(&y));
-                    let row = y / TILE * TILE;
-                    let spans = Spans::new(&ellipse, bounds.exponent_min, SIZE);
-                    let columns = spans.columns(row..(row + TILE).min(SIZE[1]));
+                    let columns = columns(&covered, y);
                     assert!(columns.contains(&x), "{columns:?} {x}");
                 }
             }
@@ -879,11 +889,9 @@ pub(super) mod tests {
                 color: [0.5; 3],
             });
             let triangle = triangle(&corners, 0.01).unwrap();
-            let (ellipse, bounds) = cover(&corners, SIZE).unwrap();
-            let spans = Spans::new(&ellipse, bounds.exponent_min, SIZE);
+            let covered = cover(&corners, SIZE).unwrap();
             for y in 0..SIZE[1] {
-                let row = y / TILE * TILE;
-                let columns = spans.columns(row..(row + TILE).min(SIZE[1]));
+                let columns = columns(&covered, y);
                 for x in 0..SIZE[0] {
                     let centre = [x, y].map(|p| p as f32 + 0.5);
                     let is_seen = triangle.hit(centre, 1e-4).is_some();
@@ -932,28 +940,16 @@ pub(super) mod tests {
         let mut compared = 0;
         for (k, corners) in (0..).zip(triangles()) {
             let Some(drawn) = triangle(&corners, INRADIUS_MIN_PX) else { continue };
-            let mut draws = Draws::new(4000 + k);
             let exponent = 0.6;
-            let places: Vec<[f64; 2]> = (0..60)
-                .map(|_| inside(&corners, &mut draws).0)
-                .filter(|&place| from_kink(&drawn, place) > 0.05)
-                .filter(|&place| drawn.hit(place, exponent).is_some())
-                .take(4)
-                .collect();
+            let places = samples(&corners, exponent, 4000 + k, 4);
             if places.len() < 4 {
                 continue;
             }
             let px = corners.map(|corner| corner.px);
             let inradius_px = distance(&px, drawn.centre_px, 0);
-            let nearest = |place: &[f64; 2]| {
-                let all = [0, 1, 2].map(|i| distance(&px, *place, i));
-                if all[0] < all[1].min(all[2]) {
-                    0
-                } else if all[1] < all[2] {
-                    1
-                } else {
-                    2
-                }
+            let nearest = |&place: &[f64; 2]| {
+                let away = |&edge: &usize| distance(&px, place, edge);
+                (0..3).min_by(|a, b| away(a).total_cmp(&away(b))).unwrap()
             };
             let edges: Vec<usize> = places.iter().map(nearest).collect();
             let mut sums = TriangleGradient::default();
@@ -975,12 +971,12 @@ pub(super) mod tests {
             };
             for (i, d) in found.iter().enumerate() {
                 for axis in 0..2 {
-                    let expected = difference(inradius_px, |h| {
+                    let expected = five_point(1e-4 * inradius_px, |h| {
                         let mut moved = px;
                         moved[i][axis] += h;
                         value(&moved)
                     });
-                    assert_near(d.d_px[axis], expected, 1.0 / inradius_px, "place");
+                    assert_close(d.d_px[axis], expected, 1.0 / inradius_px, "place");
                 }
                 let whole = &by(PlaceGradients::All)[i];
                 assert_eq!((d.d_color, d.d_opacity), (whole.d_color, whole.d_opacity));

@@ -173,7 +173,7 @@ impl CpuShard {
         for ((rank, edit), rows) in (0..).zip(&edits).zip(expected) {
             if edit.kept.len() != rows {
                 let message = format!("it has edited {} of {rows} rows", edit.kept.len());
-                return Err(DeviceError::OfRank { rank, message });
+                return Err(DeviceError::of_rank(rank, message));
             }
         }
         let sum = |of: fn(&RankEdit) -> usize| edits.iter().map(of).sum();

@@ -160,10 +160,6 @@ impl DealtRows for CpuShard {
 }
 
 impl CpuShard {
-    fn no_rows(&self, sh_degree: u32) -> Model<f32> {
-        Model::with_room(&Gaussians::empty(sh_degree), 0, self.cpu.storage)
-    }
-
     /// Moves the rows to where they are dealt when the row of number `before_from_after[n]` gets number n.
     fn follow(
         &mut self,
@@ -187,7 +183,8 @@ impl CpuShard {
         }
         let outgoing: Vec<_> = leaving.iter().map(|rows| share.local.block(rows)).collect();
         let incoming: Vec<RowBlock<f32>> = self.line.all_to_all(&outgoing)?;
-        let mut local = self.no_rows(share.local.sh_degree);
+        let no_rows = Gaussians::empty(share.local.sh_degree);
+        let mut local = Model::with_room(&no_rows, 0, self.cpu.storage);
         let mut next = Vec::with_capacity(world);
         for ((rank, block), rows) in (0..).zip(&incoming).zip(&arriving) {
             check_block(&local, rank, block, *rows)?;
@@ -216,6 +213,5 @@ pub(super) fn check_block(
     if model.takes(block, rows) {
         return Ok(());
     }
-    let message = format!("it does not send {rows} whole rows");
-    Err(DeviceError::OfRank { rank, message })
+    Err(DeviceError::of_rank(rank, format!("it does not send {rows} whole rows")))
 }

@@ -303,19 +303,16 @@ fn ranks_come_to_the_bytes_of_one_process() {
 
 #[test]
 fn compact_state_is_that_of_one_process_until_it_is_rounded() {
-    let start = |mut run: TestRun<'_, RankedCpu>| {
+    fn start<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gaussians>; 2] {
+        let mut run = TestRun::new(device);
         run.device.reorder(&mut run.model, &CUBE).unwrap();
         let start = run.snapshot();
         run.step(&[0, 1, 2]);
-        (start, run.snapshot())
-    };
-    let (start, after) = with_ranks(3, Storage::Compact, |leader| start(TestRun::new(leader)));
-    let mut one = Cpu::<f32>::with_storage(Storage::Compact, 3);
-    let mut one = TestRun::new(&mut one);
-    one.device.reorder(&mut one.model, &CUBE).unwrap();
-    assert!(start == one.snapshot());
-    one.step(&[0, 1, 2]);
-    let expected = one.snapshot();
+        [start, run.snapshot()]
+    }
+    let [before, after] = with_ranks(3, Storage::Compact, start);
+    let [start, expected] = start(&mut Cpu::<f32>::with_storage(Storage::Compact, 3));
+    assert!(before == start);
     let far = expected.parameters.sh_dc.iter().zip(&after.parameters.sh_dc);
     // A step is 3e-3, and 16-bit floats next to 1 are 5e-4 apart.
     assert!(far.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) < 2e-3);
@@ -324,33 +321,16 @@ fn compact_state_is_that_of_one_process_until_it_is_rounded() {
 
 #[test]
 fn shown_views_and_samples_are_those_of_one_process() {
-    let render_all = |device: &mut RankedCpu| {
-        let model = &mut device.upload_test();
-        let frame = device.render_test(model, RenderRequest::COUNTS);
-        let maps = device.render_test(model, RenderRequest::SURFACE);
-        (frame, maps, Store::sample(device, model, &[399, 0, 0, 77]).unwrap())
-    };
-    let (image, maps, sample) = with_ranks(3, Storage::Full, render_all);
-    let mut one = Cpu::<f32>::new();
-    let mut model = one.upload_test();
-    assert_eq!(image, one.render_test(&model, RenderRequest::COUNTS));
-    assert_eq!(maps, one.render_test(&model, RenderRequest::SURFACE));
-    assert_eq!(sample, Store::sample(&mut one, &mut model, &[399, 0, 0, 77]).unwrap());
-}
-
-/// Calls that the test above makes on both devices.
-trait Shows: TrainDevice {
-    fn upload_test(&mut self) -> Self::Model {
-        self.upload(&gaussians()).unwrap()
+    fn shown<D: TrainDevice>(device: &mut D) -> ([Rendered; 2], Gaussians) {
+        let mut model = device.upload(&gaussians()).unwrap();
+        let images = [RenderRequest::COUNTS, RenderRequest::SURFACE].map(|request| {
+            let frame = device.render(&model, &views()[1], &settings(), request).unwrap();
+            device.image(&frame).unwrap()
+        });
+        (images, device.sample(&mut model, &[399, 0, 0, 77]).unwrap())
     }
-
-    fn render_test(&mut self, model: &Self::Model, request: RenderRequest) -> Rendered {
-        let frame = self.render(model, &views()[1], &settings(), request).unwrap();
-        self.image(&frame).unwrap()
-    }
+    assert_eq!(with_ranks(3, Storage::Full, shown), shown(&mut Cpu::<f32>::new()));
 }
-
-impl<D: TrainDevice> Shows for D {}
 
 #[test]
 fn a_model_that_is_read_and_dealt_to_other_ranks_stays_the_same() {
@@ -398,9 +378,7 @@ fn a_row_that_is_not_finite_is_told_by_its_number_whoever_has_it() {
 /// A model so small that one rank has all of it.
 #[test]
 fn ranks_without_rows_draw_and_are_given_some_when_rows_are_dealt_anew() {
-    let run = |device: &mut RankedCpu| small(device);
-    let mut one = Cpu::<f32>::new();
-    assert!(small(&mut one) == with_ranks(3, Storage::Full, run));
+    assert!(small(&mut Cpu::<f32>::new()) == with_ranks(3, Storage::Full, small));
 }
 
 fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gaussians>; 2] {

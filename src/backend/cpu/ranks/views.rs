@@ -37,7 +37,7 @@ impl OwnSplats {
             return Ok(());
         }
         let message = format!("it sends values of {values} of {} splats", self.splats.len());
-        Err(DeviceError::OfRank { rank, message })
+        Err(DeviceError::of_rank(rank, message))
     }
 }
 
@@ -63,8 +63,7 @@ impl SharedViews for CpuShard {
                 splat.row < share.numbering.len() && share.numbering.find(splat.row).0 == rank
             };
             if !part.is_sorted_by(|a, b| a.row < b.row) || !part.iter().all(is_own) {
-                let message = "it sends splats of rows that it has not".to_owned();
-                return Err(DeviceError::OfRank { rank, message });
+                return Err(DeviceError::of_rank(rank, "it sends splats of rows that it has not"));
             }
         }
         let mut splats: Vec<Splat<f32>> = incoming.into_iter().flatten().collect();
@@ -167,7 +166,7 @@ impl SharedViews for CpuShard {
         moved?;
         let mut faults = (0..).zip(faults);
         let found = faults.find_map(|(rank, fault)| fault.map(|message| (rank, message)));
-        found.map_or(Ok(()), |(rank, message)| Err(DeviceError::OfRank { rank, message }))
+        found.map_or(Ok(()), |(rank, message)| Err(DeviceError::of_rank(rank, message)))
     }
 }
 

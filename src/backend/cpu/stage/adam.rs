@@ -14,10 +14,10 @@ use crate::backend::{
     AdamStep, Capability, DeviceError, MotionReach, Noise, Reach, Regularisers, unsupported,
 };
 use crate::layout::{LANES, Rate, RowForm, TABLE_PARTS};
-use crate::math::adam::{Moments, RateBySize};
+use crate::math::adam::{AdamCoefficients, RateBySize};
 use crate::math::compact::{
-    CODE_MAX, HALF_MAX, HELD_UNIT, encode_bfloat, encode_first, encode_half, encode_second,
-    held_quotient, inverse_scale, roll, rounded_scale,
+    CODE_MAX, encode_bfloat, encode_first, encode_half, encode_second, inverse_scale, roll,
+    rounded_scale,
 };
 use crate::math::field::GEOMETRY;
 use crate::math::linalg::{Vec3, add, dot, scale, sub};
@@ -45,9 +45,10 @@ pub(crate) fn step<R: Real, P: Drawable>(
     if step.noise.is_some() {
         density_field(model, Capability::Noise)?;
     }
-    let (count, all) = (model.len(), model.len_of_all());
-    let (splat_from_row, width, spans) =
-        (gradients.splat_from_row(count), model.row_width(), model.spans());
+    let count = model.len();
+    let count_of_ranks = model.among.as_ref().map_or(count, |among| among.total);
+    let splat_from_row = gradients.splat_from_row(count);
+    let (width, spans) = (model.row_width(), model.spans());
     if step.by_size.is_some() {
         density_field(model, Capability::SizedRates)?;
     }
@@ -71,7 +72,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
                 && is_reached
                 && let Some(field) = P::density_field(model)
             {
-                regularise(field, &step.regularisers, all, row, d_row);
+                regularise(field, &step.regularisers, count_of_ranks, row, d_row);
             }
         });
         if let Some(d_geometry) = &mut d_geometry {
@@ -86,7 +87,7 @@ pub(crate) fn step<R: Real, P: Drawable>(
         }
         let columns = P::SCHEMA.columns.iter().zip(&mut model.columns).zip(&spans);
         for ((described, column), span) in columns {
-            let constants = Constants::new(&step.moments, step.rates.of(described.rate));
+            let coefficients = AdamCoefficients::new(&step.moments, step.rates.of(described.rate));
             let of_row = column.width;
             if of_row == 0 {
                 continue;
@@ -101,9 +102,9 @@ pub(crate) fn step<R: Real, P: Drawable>(
                 .enumerate()
                 .with_min_len(256)
                 .for_each(|(at, (((values, first), second), d_row))| {
-                    let constants = constants.of_row(described.rate, factors.get(at));
+                    let coefficients = with_factor(coefficients, described.rate, factors.get(at));
                     for (i, &d) in d_row[span.clone()].iter().enumerate() {
-                        constants.apply(&mut values[i], &mut first[i], &mut second[i], d);
+                        coefficients.apply(&mut values[i], &mut first[i], &mut second[i], d);
                     }
                     if decays && is_seen(block.start + at) {
                         values.iter_mut().for_each(|value| *value *= rest_kept);
@@ -243,66 +244,17 @@ fn not_finite<R: Real, P: Primitive>(model: &Model<R, P>, row: usize) -> Option<
     })
 }
 
-// Adam on one value.
-
-/// Constants of one Adam step at one learning rate.
-#[derive(Clone, Copy)]
-pub(super) struct Constants<R> {
-    beta_1: R,
-    beta_2: R,
-    one_less_beta_1: R,
-    one_less_beta_2: R,
-    /// Learning rate over the first moment's bias correction.
-    rate: R,
-    /// 1 / √(bias correction of the second moment).
-    inverse_root_correction: R,
-    epsilon: R,
-}
-
-impl<R: Real> Constants<R> {
-    pub(super) fn new(moments: &Moments, rate: f64) -> Self {
-        let Moments { betas, corrections: [first_correction, second_correction], epsilon } =
-            *moments;
-        let [beta_1, beta_2] = betas.map(R::of);
-        // In single precision, 1 - 0.999 has a relative error of 1e-5.
-        let [one_less_beta_1, one_less_beta_2] = betas.map(|beta| R::of(1.0 - beta));
-        Self {
-            beta_1,
-            beta_2,
-            one_less_beta_1,
-            one_less_beta_2,
-            rate: R::of(rate / first_correction),
-            inverse_root_correction: R::of(1.0 / second_correction.sqrt()),
-            epsilon: R::of(epsilon),
+/// Multiplies the learning rate by `factor` if it is the rate of the centres.
+fn with_factor<R: Real>(
+    coefficients: AdamCoefficients<R>,
+    rate: Rate,
+    factor: Option<&R>,
+) -> AdamCoefficients<R> {
+    match factor {
+        Some(&factor) if rate == Rate::Means => {
+            AdamCoefficients { rate: coefficients.rate * factor, ..coefficients }
         }
-    }
-
-    /// Multiplies the learning rate by `factor` if it is the rate of the centres.
-    pub(super) fn of_row(self, rate: Rate, factor: Option<&R>) -> Self {
-        match factor {
-            Some(&factor) if rate == Rate::Means => Self { rate: self.rate * factor, ..self },
-            _ => self,
-        }
-    }
-
-    /// Updates one value: value -= rate · m̂ / (√v̂ + ε), with the bias-corrected moments m̂ and v̂.
-    pub(super) fn apply(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
-        *first = self.beta_1 * *first + self.one_less_beta_1 * d;
-        *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
-        let root = second.sqrt() * self.inverse_root_correction;
-        *value -= self.rate * *first / (root + self.epsilon);
-    }
-
-    /// Updates a value that is stored in 16 bits with 8-bit moments. The quotient is clamped to what gradients can
-    /// produce; a value that overflows becomes infinite.
-    pub(super) fn apply_held(&self, value: &mut R, first: &mut R, second: &mut R, d: R) {
-        *first = self.beta_1 * *first + self.one_less_beta_1 * d;
-        *second = self.beta_2 * *second + self.one_less_beta_2 * d * d;
-        let unit = R::of_f32(HELD_UNIT) / self.inverse_root_correction;
-        *value -= self.rate * unit * held_quotient(*first, *second);
-        if value.abs() > R::of_f32(HALF_MAX) {
-            *value = *value / R::ZERO;
-        }
+        _ => coefficients,
     }
 }
 
@@ -422,17 +374,17 @@ impl<'a> PackedStep<'a> {
             let mut packed = self.open(model, table, row, largest, &mut moved.words);
             for (number, described) in P::SCHEMA.columns_of(table) {
                 let rate = self.step.rates.of(described.rate);
-                let constants = Constants::new(&self.step.moments, rate);
-                let constants = constants.of_row(described.rate, factor);
+                let coefficients = AdamCoefficients::new(&self.step.moments, rate);
+                let coefficients = with_factor(coefficients, described.rate, factor);
                 let kept = if described.rate == Rate::ShRest { rest_kept } else { R::ONE };
                 let [values, firsts, seconds] = &mut moved.columns[number];
                 let ds = &d_row[spans[number].clone()];
                 for (i, k) in model.span_in_table(number).enumerate() {
                     let (value, first, second) = (&mut values[i], &mut firsts[i], &mut seconds[i]);
                     if packed.holds_moments() {
-                        constants.apply_held(value, first, second, ds[i]);
+                        coefficients.apply_held(value, first, second, ds[i]);
                     } else {
-                        constants.apply(value, first, second, ds[i]);
+                        coefficients.apply(value, first, second, ds[i]);
                     }
                     *value *= kept;
                     packed.put(&mut moved.words, k, [*value, *first, *second]);

@@ -1,12 +1,10 @@
 //! Stage `appearance`: per-view colour compensation, its gradients and steps; and the fit of a render's colours
 //! to a photograph.
 
-use std::ops::Range;
-
 use rayon::prelude::*;
 
 use super::blend::Canvas;
-use crate::backend::appearance::{LazyTableStep, Stride};
+use crate::backend::appearance::LazyTableStep;
 use crate::backend::{AppearanceTables, Compensation, DeviceError, TableStep};
 use crate::dataset::Image;
 use crate::math::Real;
@@ -14,21 +12,10 @@ use crate::math::appearance::{
     AFFINE_WIDTH, Affine, FIT_SUMS, GridPlace, add_map_gradient, affine, affine_bwd, fit,
     fit_terms, total_variation_bwd,
 };
-use crate::math::linalg::Vec3;
+use crate::math::linalg::{Vec3, add_to};
 
 /// Rows of pixels whose gradients are summed separately, for results that do not depend on the thread count.
 const ROWS: u32 = 16;
-
-/// Compensation tables of all training views.
-#[derive(Clone, Debug)]
-pub struct ColorTables<R> {
-    kind: Compensation,
-    /// Last step of each table.
-    steps: Vec<u32>,
-    values: Vec<R>,
-    first_moments: Vec<R>,
-    second_moments: Vec<R>,
-}
 
 /// Table of one view.
 struct TableRows<'a, R> {
@@ -38,73 +25,30 @@ struct TableRows<'a, R> {
     second_moments: &'a mut [R],
 }
 
-impl<R: Real> ColorTables<R> {
-    pub(crate) fn new(host: &AppearanceTables) -> Self {
-        let of = |values: &[f32]| values.iter().map(|&value| R::of_f32(value)).collect();
-        Self {
-            kind: host.kind,
-            steps: host.steps.clone(),
-            values: of(&host.values),
-            first_moments: of(&host.first_moments),
-            second_moments: of(&host.second_moments),
-        }
-    }
-
-    pub(crate) fn tables(&self) -> AppearanceTables {
-        let of = |values: &[R]| values.iter().map(|value| value.to_f32()).collect();
-        AppearanceTables {
-            kind: self.kind,
-            steps: self.steps.clone(),
-            values: of(&self.values),
-            first_moments: of(&self.first_moments),
-            second_moments: of(&self.second_moments),
-        }
-    }
-
-    /// Returns the parameters of one view's table, [`Compensation::width`] values.
-    pub fn values(&self, view: usize) -> Option<&[R]> {
-        self.values.get(self.row(view))
-    }
-
-    /// Returns the parameters of one view's table, mutable.
-    pub fn values_mut(&mut self, view: usize) -> Option<&mut [R]> {
-        let row = self.row(view);
-        self.values.get_mut(row)
-    }
-
-    /// Returns the running means of one table's gradients, before bias correction.
-    pub fn first_moments(&self, view: usize) -> Option<&[R]> {
-        self.first_moments.get(self.row(view))
-    }
-
-    fn row(&self, view: usize) -> Range<usize> {
-        let width = self.kind.width();
-        view * width..(view + 1) * width
-    }
-
-    fn table(&mut self, view: usize) -> Result<TableRows<'_, R>, DeviceError> {
-        let (row, views) = (self.row(view), self.steps.len());
-        match self.steps.get_mut(view) {
-            None => Err(DeviceError::NoSuchTable { view, views }),
-            Some(steps) => Ok(TableRows {
-                steps,
-                values: &mut self.values[row.clone()],
-                first_moments: &mut self.first_moments[row.clone()],
-                second_moments: &mut self.second_moments[row],
-            }),
-        }
-    }
+fn table<R>(
+    tables: &mut AppearanceTables<R>,
+    view: usize,
+) -> Result<TableRows<'_, R>, DeviceError> {
+    let (width, views) = (tables.kind.width(), tables.steps.len());
+    let row = view * width..(view + 1) * width;
+    let steps = tables.steps.get_mut(view).ok_or(DeviceError::NoSuchTable { view, views })?;
+    Ok(TableRows {
+        steps,
+        values: &mut tables.values[row.clone()],
+        first_moments: &mut tables.first_moments[row.clone()],
+        second_moments: &mut tables.second_moments[row],
+    })
 }
 
 /// Returns the compensated colours of a frame, `[height, width, 3]`. First advances the table by its momentum
 /// over the steps that it skipped, as in dense Adam.
 pub(crate) fn compensate<R: Real>(
-    appearance: &mut ColorTables<R>,
+    tables: &mut AppearanceTables<R>,
     canvas: &Canvas<R>,
     step: &TableStep,
 ) -> Result<Vec<R>, DeviceError> {
-    let kind = appearance.kind;
-    let table = appearance.table(step.view)?;
+    let kind = tables.kind;
+    let table = table(tables, step.view)?;
     let before = step.number.saturating_sub(1);
     if let Some(lazy_step) = LazyTableStep::<R>::new(&step.rule, *table.steps, before) {
         let moments = table.first_moments.iter_mut().zip(table.second_moments);
@@ -134,13 +78,13 @@ pub(crate) fn compensate<R: Real>(
 
 /// Updates the view's table, and replaces the gradient of the compensated image by that of the drawn image.
 pub(crate) fn learn<R: Real>(
-    appearance: &mut ColorTables<R>,
+    tables: &mut AppearanceTables<R>,
     canvas: &Canvas<R>,
     d_image: &mut [R],
     step: &TableStep,
 ) -> Result<(), DeviceError> {
-    let kind = appearance.kind;
-    let table = appearance.table(step.view)?;
+    let kind = tables.kind;
+    let table = table(tables, step.view)?;
     let (size, values) = (canvas.size, &*table.values);
     let span = (ROWS * size[0]) as usize * 3;
     let sums: Vec<Vec<R>> = d_image
@@ -172,7 +116,7 @@ pub(crate) fn learn<R: Real>(
         .collect();
     let mut d_table = vec![R::ZERO; kind.width()];
     for sum in sums {
-        d_table.iter_mut().zip(sum).for_each(|(total, value)| *total += value);
+        add_to(&mut d_table, &sum);
     }
     if kind == Compensation::BilateralGrid {
         let weight = R::of(step.rule.total_variation);
@@ -184,13 +128,10 @@ pub(crate) fn learn<R: Real>(
     if *table.steps >= step.number {
         return Ok(());
     }
-    let stride = Stride::<R>::new(step);
+    let coefficients = step.coefficients();
     let moments = table.first_moments.iter_mut().zip(table.second_moments);
     for ((value, (first, second)), d) in table.values.iter_mut().zip(moments).zip(d_table) {
-        *first = stride.beta_1 * *first + stride.one_less_beta_1 * d;
-        *second = stride.beta_2 * *second + stride.one_less_beta_2 * d * d;
-        let root = second.sqrt() * stride.inverse_root_correction;
-        *value -= stride.rate * *first / (root + stride.epsilon);
+        coefficients.apply(value, first, second, d);
     }
     *table.steps = step.number;
     Ok(())
@@ -211,7 +152,7 @@ pub(crate) fn correct<R: Real>(canvas: &Canvas<R>, target: &Image) -> Result<Vec
     {
         if counts(i) {
             let photo = [photo[0], photo[1], photo[2]].map(|value| f64::from(value) / 255.0);
-            sums.iter_mut().zip(fit_terms(held(pixel), photo)).for_each(|(sum, term)| *sum += term);
+            add_to(&mut sums, &fit_terms(held(pixel), photo));
         }
     }
     let map = fit(&sums);

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::backend::cpu::primitive::Splat;
 use crate::math::Real;
-use crate::math::splat::{Spans, TILE};
+use crate::math::splat::{Rect, Spans, TILE};
 use crate::memory::Bytes;
 
 /// Lists of splats by tile, in row-major order.
@@ -31,6 +31,51 @@ impl Bins {
 
     fn tile(&self, x: u32, y: u32) -> usize {
         y as usize * self.tiles[0] as usize + x as usize
+    }
+
+    /// Yields the pixels and the list of each tile in a row of tiles.
+    pub(crate) fn row(
+        &self,
+        tile_y: u32,
+        size: [u32; 2],
+    ) -> impl Iterator<Item = (Rect, &[usize])> {
+        (0..self.tiles[0]).map(move |tile_x| {
+            let list = &self.splat_from_instance[self.range(tile_x, tile_y)];
+            (Rect::of_tile(tile_x, tile_y, size), list)
+        })
+    }
+
+    /// Returns the sum over the instances of each splat. `visit` adds to the values of a tile's instances; rows of
+    /// tiles run in parallel.
+    pub(crate) fn sums<T: Clone + Default + Send>(
+        &self,
+        splats: usize,
+        size: [u32; 2],
+        visit: impl Fn(Rect, &[usize], &mut [T]) + Sync,
+        add: impl Fn(&mut T, &T),
+    ) -> Vec<T> {
+        let mut per_instance = vec![T::default(); self.splat_from_instance.len()];
+        let mut rows = Vec::with_capacity(self.tiles[1] as usize);
+        let mut rest = per_instance.as_mut_slice();
+        for tile_y in 0..self.tiles[1] {
+            let length = self.range(self.tiles[0] - 1, tile_y).end - self.range(0, tile_y).start;
+            let (row, behind) = rest.split_at_mut(length);
+            rows.push((tile_y, row));
+            rest = behind;
+        }
+        rows.into_par_iter().for_each(|(tile_y, mut rest)| {
+            for (area, list) in self.row(tile_y, size) {
+                let (values, behind) = rest.split_at_mut(list.len());
+                visit(area, list, values);
+                rest = behind;
+            }
+        });
+        // A single thread adds in instance order, so that sums do not depend on timing.
+        let mut per_splat = vec![T::default(); splats];
+        for (&splat, value) in self.splat_from_instance.iter().zip(&per_instance) {
+            add(&mut per_splat[splat], value);
+        }
+        per_splat
     }
 }
 

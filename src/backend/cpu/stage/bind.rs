@@ -6,11 +6,11 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::adam;
-use super::adam::Constants;
 use super::gradients::Gradients;
 use crate::backend::cpu::model::{Model, ModelColumn, Parameter, host, precise};
 use crate::backend::{BoundState, BoundStep, DeviceError};
 use crate::math::Real;
+use crate::math::adam::AdamCoefficients;
 use crate::math::bound::{
     BoundGradient, FlatForm, FlatGradient, Hinge, crease_bwd, place, place_bwd,
 };
@@ -94,10 +94,10 @@ impl<R: Real> Binding<R> {
         let d_vertices = self.vertex_gradients(&flat, R::of(per_hinge));
         let rates = step.adam.rates;
         let moved = |column: &mut ModelColumn<R>, rate, d: &(dyn Fn(usize) -> R + Sync)| {
-            let constants = Constants::new(&step.adam.moments, rate);
+            let coefficients = AdamCoefficients::new(&step.adam.moments, rate);
             let moments = column.first_moments.par_iter_mut().zip(&mut column.second_moments);
             column.values.par_iter_mut().zip(moments).enumerate().with_min_len(1024).for_each(
-                |(at, (value, (first, second)))| constants.apply(value, first, second, d(at)),
+                |(at, (value, (first, second)))| coefficients.apply(value, first, second, d(at)),
             );
         };
         moved(&mut self.vertices, rates.means, &|at| d_vertices.as_flattened()[at]);

@@ -100,9 +100,7 @@ pub(crate) fn forward<R: Real>(
         .zip(pixels.par_chunks_mut(band))
         .zip(0..bins.tiles[1])
         .for_each(|(((image, mut maps), pixels), tile_y)| {
-            for tile_x in 0..bins.tiles[0] {
-                let area = Rect::of_tile(tile_x, tile_y, size);
-                let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
+            for (area, list) in bins.row(tile_y, size) {
                 let tile = blend_tile(splats, list, area);
                 tile.store(area, width, background, image, pixels);
                 tile.store_beside(area, width, &mut maps);
@@ -196,43 +194,15 @@ pub(crate) fn backward<R: Real>(
     canvas: &Canvas<R>,
     d_canvas: CanvasGradient<'_, R>,
 ) -> Vec<ScreenGradient<R>> {
-    let mut per_instance = vec![ScreenGradient::default(); bins.splat_from_instance.len()];
     let with_surface = !d_canvas.surface.is_empty();
-    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
-        let row_start = bins.range(0, tile_y).start;
-        for tile_x in 0..bins.tiles[0] {
-            let range = bins.range(tile_x, tile_y);
-            let out = &mut row[range.start - row_start..range.end - row_start];
-            let list = &bins.splat_from_instance[range];
-            let area = Rect::of_tile(tile_x, tile_y, canvas.size);
-            if with_surface {
-                blend_tile_bwd::<R, true>(splats, list, out, area, canvas, d_canvas);
-            } else {
-                blend_tile_bwd::<R, false>(splats, list, out, area, canvas, d_canvas);
-            }
+    let visit = |area: Rect, list: &[usize], out: &mut [ScreenGradient<R>]| {
+        if with_surface {
+            blend_tile_bwd::<R, true>(splats, list, out, area, canvas, d_canvas);
+        } else {
+            blend_tile_bwd::<R, false>(splats, list, out, area, canvas, d_canvas);
         }
-    });
-    // A single thread adds in instance order, so that sums do not depend on timing.
-    let mut per_splat = vec![ScreenGradient::default(); splats.len()];
-    for (&splat, gradient) in bins.splat_from_instance.iter().zip(&per_instance) {
-        per_splat[splat].add(gradient);
-    }
-    per_splat
-}
-
-/// Splits per-instance values by row of tiles.
-pub(super) fn split_by_tile_row<'a, T>(
-    mut rest: &'a mut [T],
-    bins: &Bins,
-) -> Vec<(u32, &'a mut [T])> {
-    let mut rows = Vec::with_capacity(bins.tiles[1] as usize);
-    for tile_y in 0..bins.tiles[1] {
-        let length = bins.range(bins.tiles[0] - 1, tile_y).end - bins.range(0, tile_y).start;
-        let (row, behind) = rest.split_at_mut(length);
-        rows.push((tile_y, row));
-        rest = behind;
-    }
-    rows
+    };
+    bins.sums(splats.len(), canvas.size, visit, ScreenGradient::add)
 }
 
 fn blend_tile_bwd<R: Real, const SURFACE: bool>(
@@ -247,19 +217,7 @@ fn blend_tile_bwd<R: Real, const SURFACE: bool>(
     let at = |x: u32, y: u32| y as usize * width + x as usize;
     let triple = |values: &[R], at: usize| [values[at * 3], values[at * 3 + 1], values[at * 3 + 2]];
     let single = |values: &[R], at: usize| values.get(at).copied().unwrap_or(R::ZERO);
-    let start = PixelWalk {
-        transmittance: R::ONE,
-        behind: [R::ZERO; 3],
-        d_color: [R::ZERO; 3],
-        inverse_depth_behind: R::ZERO,
-        d_inverse_depth: R::ZERO,
-        inverse_square_behind: R::ZERO,
-        d_inverse_square: R::ZERO,
-        surface_behind: [R::ZERO; 3],
-        d_surface: [R::ZERO; 3],
-        through: R::ZERO,
-    };
-    let mut walks = [start; TILE_PIXELS];
+    let mut walks = [PixelWalk { transmittance: R::ONE, ..PixelWalk::default() }; TILE_PIXELS];
     let mut longest = 0;
     for y in area.y0..area.y1 {
         for x in area.x0..area.x1 {
@@ -419,6 +377,7 @@ impl<R: Real> TileState<R> {
 mod tests {
     use super::*;
     use crate::backend::cpu::stage::bin::bin;
+    use crate::math::differences::{assert_near, central};
     use crate::math::random::{RandomStream, RandomUse};
     use crate::math::splat::Ellipse;
 
@@ -499,38 +458,32 @@ mod tests {
                 + sum(&channels.collect::<Vec<_>>(), d_surface)
         };
         let found = gradients(&splats, &d_pixels);
-        // Central differences have a curvature error of 1e-8 and a rounding error of 1e-16 / 1e-4.
-        let step = 1e-4;
         for (i, found) in found.iter().enumerate() {
             let assert_agrees = |name: &str, found: f64, moved: &dyn Fn(&mut Splat<f64>, f64)| {
-                let at = |h: f64| {
+                // Central differences have a curvature error of 1e-8 and a rounding error of 1e-16 / 1e-4.
+                let expected = central(1e-4, |h| {
                     let mut splats = splats.clone();
                     moved(&mut splats[i], h);
                     objective(&splats)
-                };
-                let expected = (at(step) - at(-step)) / (2.0 * step);
-                let error = (found - expected).abs();
-                assert!(
-                    error < 1e-6 * expected.abs().max(1.0),
-                    "{i} {name}: {found} for {expected}"
-                );
+                });
+                assert_near(found, expected, 1e-6 * expected.abs().max(1.0), (i, name));
                 assert!(found.abs() > 1e-6, "{i} {name} takes no gradient");
             };
+            for k in 0..2 {
+                assert_agrees("mean", found.d_mean_px[k], &|s, h| s.ellipse.mean_px[k] += h);
+            }
             for k in 0..3 {
-                if k < 2 {
-                    let moved = move |s: &mut Splat<f64>, h| s.ellipse.mean_px[k] += h;
-                    assert_agrees("mean", found.d_mean_px[k], &moved);
-                }
                 // The conic is small, and the exponent is steep in the conic.
-                let moved = move |s: &mut Splat<f64>, h: f64| s.ellipse.conic[k] += 0.01 * h;
-                assert_agrees("conic", 0.01 * found.d_conic[k], &moved);
-                assert_agrees("color", found.d_color[k], &move |s, h| s.color[k] += h);
-                assert_agrees("surface", found.d_surface[k], &move |s, h| s.surface[k] += h);
+                let d_conic = 0.01 * found.d_conic[k];
+                assert_agrees("conic", d_conic, &|s, h| s.ellipse.conic[k] += 0.01 * h);
+                assert_agrees("color", found.d_color[k], &|s, h| s.color[k] += h);
+                assert_agrees("surface", found.d_surface[k], &|s, h| s.surface[k] += h);
             }
             assert_agrees("opacity", found.d_opacity, &|s, h| s.opacity += h);
-            let moved = |s: &mut Splat<f64>, h| s.ellipse.depth = 1.0 / (1.0 / s.ellipse.depth + h);
             // The bins are fixed, and the depths are too far apart for the order to change.
-            assert_agrees("inverse depth", found.d_inverse_depth, &moved);
+            assert_agrees("inverse depth", found.d_inverse_depth, &|s, h| {
+                s.ellipse.depth = 1.0 / (1.0 / s.ellipse.depth + h);
+            });
         }
     }
 
@@ -555,13 +508,10 @@ mod tests {
         }
         for (found, expected) in found.iter().zip(&expected) {
             for axis in 0..2 {
+                let (net, expected) = (found.d_mean_px[axis].abs(), expected[axis]);
                 // The 63 terms are summed in another order.
-                let error = (found.d_mean_abs[axis] - expected[axis]).abs();
-                assert!(error < 1e-12 * expected[axis], "{found:?} for {expected:?}");
-                assert!(
-                    found.d_mean_px[axis].abs() < 0.9 * expected[axis],
-                    "nothing cancels: {found:?}"
-                );
+                assert_near(found.d_mean_abs[axis], expected, 1e-12 * expected, axis);
+                assert!(net < 0.9 * expected, "nothing cancels: {found:?}");
             }
         }
     }
@@ -594,7 +544,6 @@ mod tests {
         let map = |settings: &DrawSettings| forward(&splats, &bins, SIZE, settings).surface;
         assert_eq!(map(&SETTINGS).len(), PIXELS * 4);
         assert!(map(&DrawSettings { surface: false, ..SETTINGS }).is_empty());
-        assert!(map(&DrawSettings { surface: false, ..SETTINGS }).is_empty());
         let mut white = splats.clone();
         for splat in &mut white {
             splat.color = [1.0; 3];
@@ -603,7 +552,7 @@ mod tests {
         let weights = forward(&white, &bins, SIZE, &black).image;
         for (pixel, weight) in map(&SETTINGS).chunks_exact(4).zip(weights.chunks_exact(3)) {
             // The opacity is a sum of weights in one and 1 less a product in the other.
-            assert!((pixel[3] - weight[0]).abs() < 1e-14, "{} for {}", pixel[3], weight[0]);
+            assert_near(pixel[3], weight[0], 1e-14, "opacity");
         }
     }
 }

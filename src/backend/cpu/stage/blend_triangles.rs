@@ -8,7 +8,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::bin::Bins;
-use super::blend::{Canvas, CanvasGradient, place_in_tile, split_by_tile_row};
+use super::blend::{Canvas, CanvasGradient, place_in_tile};
 use crate::backend::cpu::primitive::Splat;
 use crate::backend::{DrawSettings, Window};
 use crate::math::Real;
@@ -173,14 +173,8 @@ impl<R: Real> FaceLayers<'_, R> {
         let start = |sample: &Sample<R>| PixelWalk {
             transmittance: R::ONE,
             behind: sample.color_on(self.background),
-            d_color: [R::ZERO; 3],
             inverse_depth_behind: sample.inverse_depth,
-            d_inverse_depth: R::ZERO,
-            inverse_square_behind: R::ZERO,
-            d_inverse_square: R::ZERO,
-            surface_behind: [R::ZERO; 3],
-            d_surface: [R::ZERO; 3],
-            through: R::ZERO,
+            ..PixelWalk::default()
         };
         let mut walks: Vec<PixelWalk<R>> = tile.iter().map(start).collect();
         for y in area.y0..area.y1 {
@@ -212,9 +206,7 @@ pub(crate) fn forward<R: Real>(
         (0..layers.bins.tiles[1]).map(|_| depth_bands.next().unwrap_or_default()).collect();
     let bands = canvas.image.par_chunks_mut(band * 3).zip(depths).zip(0..layers.bins.tiles[1]);
     bands.for_each(|((image, depths), tile_y)| {
-        for tile_x in 0..layers.bins.tiles[0] {
-            let area = Rect::of_tile(tile_x, tile_y, size);
-            let list = &layers.bins.splat_from_instance[layers.bins.range(tile_x, tile_y)];
+        for (area, list) in layers.bins.row(tile_y, size) {
             let tile = layers.blend_tile(list, area);
             for y in area.y0..area.y1 {
                 for x in area.x0..area.x1 {
@@ -241,23 +233,11 @@ pub(crate) fn backward<R: Real>(
     size: [u32; 2],
     d_canvas: CanvasGradient<'_, R>,
 ) -> Vec<FaceSums<R>> {
-    let bins = layers.bins;
-    let mut per_instance = vec![FaceSums::default(); bins.splat_from_instance.len()];
-    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
-        let row_start = bins.range(0, tile_y).start;
-        for tile_x in 0..bins.tiles[0] {
-            let range = bins.range(tile_x, tile_y);
-            let out = &mut row[range.start - row_start..range.end - row_start];
-            let list = &bins.splat_from_instance[range];
-            let area = Rect::of_tile(tile_x, tile_y, size);
-            layers.blend_tile_bwd(list, out, area, size[0] as usize, d_canvas);
-        }
-    });
-    // A single thread adds in instance order, so that sums do not depend on timing.
-    let mut per_face = vec![FaceSums::default(); layers.splats.len()];
-    for (&splat, sums) in bins.splat_from_instance.iter().zip(&per_instance) {
-        per_face[splat].gradient.add(&sums.gradient);
-        per_face[splat].weight = per_face[splat].weight.max(sums.weight);
-    }
-    per_face
+    let visit = |area: Rect, list: &[usize], out: &mut [FaceSums<R>]| {
+        layers.blend_tile_bwd(list, out, area, size[0] as usize, d_canvas);
+    };
+    layers.bins.sums(layers.splats.len(), size, visit, |sums, more| {
+        sums.gradient.add(&more.gradient);
+        sums.weight = sums.weight.max(more.weight);
+    })
 }

@@ -2,26 +2,17 @@
 //!
 //! Rows of tiles run in parallel; each pixel visits its splats front to back. Absent Gaussians are evaluated at their
 //! depth but do not change the pixel.
-//!
-//! A pixel's colour is the sum of the Gaussians' colours times their blend weights. A Gaussian's summed weight is
-//! therefore the gradient of its colour if the gradient of every pixel is 1.
-
-use rayon::prelude::*;
 
 use super::bin::Bins;
-use super::blend::{place_in_tile, split_by_tile_row};
-use crate::backend::cpu::model::Model;
+use super::blend::place_in_tile;
 use crate::backend::cpu::primitive::{InPixel, Splat};
 use crate::backend::{Contribution, Held};
 use crate::dataset::Image;
 use crate::math::Real;
-use crate::math::blend::{
-    PixelChange, PixelLayer, ScreenGradient, TRANSMITTANCE_MIN, pixel_change,
-};
+use crate::math::blend::{PixelChange, PixelLayer, TRANSMITTANCE_MIN, pixel_change};
 use crate::math::linalg::{Vec3, scale, sub};
 use crate::math::splat::{Rect, TILE};
 use crate::memory::Bytes;
-use crate::model::Primitive;
 
 /// Contributions of Gaussians, summed over views.
 #[derive(Debug)]
@@ -115,23 +106,12 @@ pub(crate) fn shares<R: Real>(
     absent: &[bool],
     judged: Judged<'_, R>,
 ) -> Vec<ContributionShare<R>> {
-    let mut per_instance = vec![ContributionShare::default(); bins.splat_from_instance.len()];
+    let visit = |area: Rect, list: &[usize], out: &mut [ContributionShare<R>]| {
+        let list = list.iter().map(|&index| &splats[index]);
+        judge_tile(list.zip(out), absent, area, judged);
+    };
     let size = [judged.target.width, judged.target.height];
-    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
-        let row_start = bins.range(0, tile_y).start;
-        for tile_x in 0..bins.tiles[0] {
-            let range = bins.range(tile_x, tile_y);
-            let out = &mut row[range.start - row_start..range.end - row_start];
-            let list = bins.splat_from_instance[range].iter().map(|&index| &splats[index]);
-            judge_tile(list.zip(out), absent, Rect::of_tile(tile_x, tile_y, size), judged);
-        }
-    });
-    // A single thread adds in instance order, so that sums do not depend on timing.
-    let mut per_splat = vec![ContributionShare::default(); splats.len()];
-    for (&splat, share) in bins.splat_from_instance.iter().zip(&per_instance) {
-        per_splat[splat].add(share);
-    }
-    per_splat
+    bins.sums(splats.len(), size, visit, ContributionShare::add)
 }
 
 /// State of a pixel during front-to-back evaluation.
@@ -210,22 +190,5 @@ impl<R: Real> ContributionWalk<R> {
         };
         let PixelChange { error_change, squared_change } = pixel_change(drawn, changed, truth);
         ContributionShare { weight, weight_max: weight, error_change, squared_change }
-    }
-}
-
-/// Returns the image gradient that makes colour gradients equal to weights.
-pub(crate) fn d_image_of_weights<R: Real>(values: usize) -> Vec<R> {
-    vec![R::ONE; values]
-}
-
-/// Adds a view's weights to `gradient_norm_sums`, which holds the weights of earlier views.
-pub(crate) fn add_weights<R: Real, P: Primitive>(
-    model: &mut Model<R, P>,
-    splats: &[Splat<R>],
-    screen: &[ScreenGradient<R>],
-) {
-    for (splat, gradient) in splats.iter().zip(screen) {
-        let [weight, ..] = gradient.d_color;
-        model.gradient_norm_sums[splat.row] += weight;
     }
 }

@@ -414,6 +414,11 @@ mod tests {
 
     const ALL: usize = usize::MAX;
 
+    /// Returns the first coordinate of each centre.
+    fn firsts(model: &Model<f32>) -> Vec<f32> {
+        (0..model.len()).map(|row| model.row(Parameter::Means, row)[0]).collect()
+    }
+
     #[test]
     fn statistics_are_gradient_norms_in_half_images_and_fade_near_the_camera() {
         let gaussians = {
@@ -524,9 +529,7 @@ mod tests {
             model.views_seen[1] = 0;
             let selected = select(&model, &scored(&model), ALL).unwrap();
             edit(&mut model, &selected, &Grow::Copy, &Keep { unseen, ..KEEP });
-            let places: Vec<f32> =
-                (0..model.len()).map(|row| model.row(Parameter::Means, row)[0]).collect();
-            assert_eq!(places, survivors);
+            assert_eq!(firsts(&model), survivors);
         }
     }
 
@@ -672,11 +675,7 @@ mod tests {
         model.column_mut(Parameter::OpacityLogits).values[2] = inverse_sigmoid(0.0049);
         let keep = Keep { scale_max: Some(1.0), ..KEEP };
         assert_eq!(densify(&mut model, &keep, ALL).removed, 2);
-        assert_eq!(model.len(), 2);
-        assert_eq!(
-            [model.row(Parameter::Means, 0)[0], model.row(Parameter::Means, 1)[0]],
-            [0.0, 3.0]
-        );
+        assert_eq!(firsts(&model), [0.0, 3.0]);
         assert_eq!(model.row(Parameter::ShRest, 1)[0], 3.5);
         assert_eq!(model.column(Parameter::ShRest).first_moments.len(), 18);
     }

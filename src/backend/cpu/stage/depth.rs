@@ -7,6 +7,7 @@ use super::blend::Canvas;
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::distortion::{RaySums, distortion, distortion_bwd};
+use crate::math::field::sign;
 use crate::memory::Bytes;
 
 /// Loss and gradient of a frame's inverse depths.
@@ -42,12 +43,8 @@ pub(crate) fn compare<R: Real>(
         if counts { canvas.inverse_depths[pixel] - expected } else { R::ZERO }
     };
     let mean = mean(pixels, |pixel| error(pixel).abs().to_f64());
-    let sign = |error: R| match error.partial_cmp(&R::ZERO) {
-        Some(std::cmp::Ordering::Greater) => slope,
-        Some(std::cmp::Ordering::Less) => -slope,
-        _ => R::ZERO,
-    };
-    let d_inverse_depths = (0..pixels).into_par_iter().map(|pixel| sign(error(pixel))).collect();
+    let d_error = |pixel| slope * sign(error(pixel));
+    let d_inverse_depths = (0..pixels).into_par_iter().map(d_error).collect();
     Some(ComparedDepths { mean, d_inverse_depths })
 }
 
@@ -114,8 +111,7 @@ pub(crate) fn find_distortion<R: Real>(
 mod tests {
     use super::*;
     use crate::backend::DrawSettings;
-    use crate::backend::cpu::stage::bin::bin;
-    use crate::backend::cpu::stage::blend::forward;
+    use crate::math::differences::{assert_near, central};
     use crate::math::distortion::{FAR, NEAR};
     use crate::math::random::{RandomStream, RandomUse};
 
@@ -156,7 +152,7 @@ mod tests {
             surface: true,
             ..DrawSettings::DEFAULT
         };
-        let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
+        let mut canvas = Canvas::blank(SIZE, &settings);
         for (pixel, ray) in rays.iter().enumerate() {
             for [weight, depth] in ray {
                 canvas.surface[pixel * 4] += weight * depth;
@@ -188,7 +184,7 @@ mod tests {
             let counted = rays.iter().enumerate().filter(|&(pixel, _)| counts(pixel));
             let expected = counted.map(|(_, ray)| of_pairs(ray)).sum::<f64>() / PIXELS as f64;
             let found = find_distortion(&canvas(&rays), mask, WEIGHT);
-            assert!((found.mean - expected).abs() < 1e-14, "{} for {expected}", found.mean);
+            assert_near(found.mean, expected, 1e-14, mask);
             assert!(expected > 1e-3, "{expected} says nothing");
         }
     }
@@ -199,22 +195,24 @@ mod tests {
         let found = find_distortion(&canvas(&rays), Some(&mask), WEIGHT);
         for pixel in 0..PIXELS {
             let assert_agrees = |name: &str, found: f64, moved: &dyn Fn(&mut Canvas<f64>, f64)| {
-                let mean = |step: f64| {
+                // Central differences of a quadratic are exact except for rounding.
+                let expected = central(1e-3, |step| {
                     let mut canvas = canvas(&rays);
                     moved(&mut canvas, step);
                     WEIGHT * find_distortion(&canvas, Some(&mask), WEIGHT).mean
-                };
-                // Central differences of a quadratic are exact except for rounding.
-                let expected = (mean(1e-3) - mean(-1e-3)) / 2e-3;
-                assert!((found - expected).abs() < 1e-12, "{pixel} {name}: {found} for {expected}");
+                });
+                assert_near(found, expected, 1e-12, (pixel, name));
             };
-            let moved = |canvas: &mut Canvas<f64>, step| canvas.inverse_depths[pixel] += step;
-            assert_agrees("inverse depth", found.d_inverse_depths[pixel], &moved);
-            let moved = |canvas: &mut Canvas<f64>, step| canvas.inverse_squares[pixel] += step;
-            assert_agrees("inverse square", found.d_inverse_squares[pixel], &moved);
+            assert_agrees("inverse depth", found.d_inverse_depths[pixel], &|canvas, step| {
+                canvas.inverse_depths[pixel] += step;
+            });
+            assert_agrees("inverse square", found.d_inverse_squares[pixel], &|canvas, step| {
+                canvas.inverse_squares[pixel] += step;
+            });
             // The opacity is 1 less the transmittance.
-            let moved = |canvas: &mut Canvas<f64>, step| canvas.surface[pixel * 4 + 3] -= step;
-            assert_agrees("transmittance", found.d_through[pixel], &moved);
+            assert_agrees("transmittance", found.d_through[pixel], &|canvas, step| {
+                canvas.surface[pixel * 4 + 3] -= step;
+            });
         }
         assert!(found.d_through.iter().filter(|&&d| d < 0.0).count() > PIXELS / 2);
     }

@@ -81,11 +81,11 @@ impl<R: Real, P> Held for Gradients<R, P> {
 /// Drawn depths of a view.
 #[derive(Debug)]
 pub(crate) struct DepthMap<R> {
-    view: Viewpoint<R>,
+    pub(crate) view: Viewpoint<R>,
     /// Depth of the farthest splat, used as background depth; 0 without splats.
     pub(crate) farthest: R,
     /// Depths over that background, world units along the view axis, `[height, width]`.
-    depths: Vec<R>,
+    pub(crate) depths: Vec<R>,
 }
 
 /// Depth map at the projection of a point.
@@ -113,14 +113,6 @@ impl<R: Real> DepthMap<R> {
         Self { view: *view, farthest, depths }
     }
 
-    pub(crate) fn pixels(&self) -> usize {
-        self.depths.len()
-    }
-
-    pub(crate) fn index(&self, [x, y]: [u32; 2]) -> usize {
-        y as usize * self.view.size[0] as usize + x as usize
-    }
-
     /// Looks up the surface at a point, given by its world-space offset from a Gaussian's centre; `None` outside the
     /// image or behind the camera.
     pub(crate) fn look_up(
@@ -132,7 +124,8 @@ impl<R: Real> DepthMap<R> {
         let mean_cam = add(mul(&self.view.rotation, kernel.mean_world), self.view.translation);
         let point_cam = add(mean_cam, mul(&self.view.rotation, offset));
         let cell = cell(place_px(&self.view, point_cam)?, self.view.size);
-        let (depth, slopes) = between(&cell, cell.pixels().map(|at| self.depths[self.index(at)]));
+        let (depth, slopes) =
+            between(&cell, cell.pixels().map(|at| self.depths[self.view.index(at)]));
         Some(DepthLookup { point_cam, cell, height: depth - point_cam[2], slopes })
     }
 

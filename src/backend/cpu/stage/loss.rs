@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use crate::abi::terms::{Means, Term, Terms, VALUE_L1, VALUE_SSIM};
 use crate::backend::{DeviceError, Measured};
 use crate::dataset::{Image, InverseDepthMap, NormalMap};
+use crate::math::field::sign;
 use crate::math::ssim::{Pair, ssim, ssim_with_gradient};
 use crate::math::{Divisor, Real};
 
@@ -70,13 +71,8 @@ fn l1<R: Real>(image: &[R], truth: &[R], weight: f64, d_image: &mut [R]) -> f64 
         .zip(truth.par_chunks(BLOCK))
         .map(|(x, y)| x.iter().zip(y).map(|(&x, &y)| (x - y).abs().to_f64()).sum())
         .collect();
-    let sign = |x: R, y: R| match x.partial_cmp(&y) {
-        Some(std::cmp::Ordering::Greater) => slope,
-        Some(std::cmp::Ordering::Less) => -slope,
-        _ => R::ZERO,
-    };
     let pixels = d_image.par_iter_mut().zip(image).zip(truth);
-    pixels.for_each(|((d, &x), &y)| *d += sign(x, y));
+    pixels.for_each(|((d, &x), &y)| *d += slope * sign(x - y));
     sums.iter().sum::<f64>() / image.len() as f64
 }
 

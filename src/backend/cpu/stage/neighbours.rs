@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use rayon::prelude::*;
-use splat_formats::{CellLists, HeldRows, HostSearch, NearRow, RowSearch as _};
+use splat_formats::{HeldRows, HostSearch, RowSearch as _};
 
 use crate::backend::cpu::model::Model;
 use crate::backend::cpu::primitive::places;
@@ -279,16 +279,9 @@ impl PaletteRows {
         Self { rows: rows.to_vec(), width }
     }
 
-    fn held(&self) -> Box<dyn HeldRows + '_> {
+    /// Returns the rows for the search of the formats crate.
+    pub(crate) fn held(&self) -> Box<dyn HeldRows + '_> {
         HostSearch.hold(&self.rows, self.width)
-    }
-
-    pub(crate) fn near_entries(&self, centers: &[f32], cells: &CellLists<'_>) -> Vec<NearRow> {
-        self.held().nearest(centers, cells)
-    }
-
-    pub(crate) fn near_cells(&self, centers: &[f32], count: usize) -> Vec<u32> {
-        self.held().near_cells(centers, count)
     }
 }
 

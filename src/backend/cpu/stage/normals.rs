@@ -171,7 +171,8 @@ impl<R: Real> SurfaceMapsOf<'_, R> {
             let nothing = [R::ZERO; 2];
             return NormalPixel { disagreement, d_slopes: nothing, d_normal: nothing };
         };
-        let (xy, ray) = (self.normals[self.map.index(at)], self.map.ray(at));
+        let view = self.map.view;
+        let (xy, ray) = (self.normals[view.index(at)], view.slopes(at));
         let (drawn, expected) = (blended_normal(xy), surface_normal(slopes, ray));
         NormalPixel {
             disagreement: R::ONE - dot(drawn, expected),
@@ -193,10 +194,6 @@ pub(crate) struct SlopedMap<'a, R> {
 }
 
 impl<R: Real> SlopedMap<'_, R> {
-    pub(crate) fn index(&self, [x, y]: [u32; 2]) -> usize {
-        y as usize * self.view.size[0] as usize + x as usize
-    }
-
     /// Returns the coordinates of a pixel index.
     pub(crate) fn at(&self, index: usize) -> [u32; 2] {
         let width = self.view.size[0] as usize;
@@ -204,7 +201,7 @@ impl<R: Real> SlopedMap<'_, R> {
     }
 
     pub(crate) fn depth(&self, at: [u32; 2]) -> R {
-        self.depths[self.index(at)]
+        self.depths[self.view.index(at)]
     }
 
     /// Returns the previous and next pixels along an axis, if both exist.
@@ -228,14 +225,6 @@ impl<R: Real> SlopedMap<'_, R> {
         Some([self.slope(at, 0)?, self.slope(at, 1)?])
     }
 
-    /// Returns x/z and y/z of the ray through a pixel's centre.
-    pub(crate) fn ray(&self, at: [u32; 2]) -> [R; 2] {
-        [0, 1].map(|axis| {
-            let centre = R::of(f64::from(at[axis])) + R::HALF;
-            (centre - self.view.centre_px[axis]) / self.view.focal_px[axis]
-        })
-    }
-
     /// Returns the gradient of a depth from those of the slopes of its four neighbours, given by pixel index.
     pub(crate) fn d_depth(&self, at: [u32; 2], d_slopes: impl Fn(usize) -> [R; 2]) -> R {
         let mut sum = R::ZERO;
@@ -249,7 +238,7 @@ impl<R: Real> SlopedMap<'_, R> {
                 }
                 let Some(ends) = self.beside(place, axis) else { continue };
                 let [before, behind] = ends.map(|at| self.depth(at));
-                let d_slope = d_slopes(self.index(place))[axis];
+                let d_slope = d_slopes(self.view.index(place))[axis];
                 let d = slope_bwd(self.view.focal_px[axis], before, behind, d_slope);
                 // For the previous pixel, this pixel is the next one.
                 sum += d[1 - side];
@@ -285,7 +274,7 @@ pub(crate) fn compare_with_map<R: Real>(
         let compared = mapped_normal(mapped[pixel]).zip(map.slopes(at));
         compared.map_or((R::ZERO, [R::ZERO; 2]), |(expected, inverse)| {
             // Slopes of inverse depths have the opposite sign.
-            let (slopes, ray) = (inverse.map(|slope| -slope), map.ray(at));
+            let (slopes, ray) = (inverse.map(|slope| -slope), view.slopes(at));
             let disagreement = R::ONE - dot(surface_normal(slopes, ray), expected);
             let d_normal = expected.map(|n| -(n * d_mean));
             (disagreement, surface_normal_bwd(slopes, ray, d_normal).map(|d| -d))
@@ -304,10 +293,9 @@ pub(crate) fn compare_with_map<R: Real>(
 mod tests {
     use super::*;
     use crate::backend::DrawSettings;
-    use crate::backend::cpu::stage::bin::bin;
-    use crate::backend::cpu::stage::blend::forward;
     use crate::dataset::NormalMap;
-    use crate::math::linalg::{Vec3, normalize, scale};
+    use crate::math::differences::{assert_near, five_point};
+    use crate::math::linalg::{Vec3, cross, normalize, scale, sub};
     use crate::math::normals::STORED_ONE;
     use crate::math::random::{RandomStream, RandomUse};
 
@@ -329,42 +317,55 @@ mod tests {
         }
     }
 
+    const WEIGHT: f64 = 1.7;
+
     /// Creates a canvas with this surface map.
     fn canvas(surface: Vec<f64>) -> Canvas<f64> {
         let settings = DrawSettings { surface: true, ..DrawSettings::DEFAULT };
-        let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
+        let mut canvas = Canvas::blank(SIZE, &settings);
         assert_eq!(canvas.surface.len(), surface.len());
         canvas.surface = surface;
         canvas
     }
 
-    fn compared(surface: &[f64], of: NormalDepths) -> ComparedNormals<f64> {
-        compared_under(surface, of, None)
+    fn photo(mask: Option<Vec<u8>>, normals: Option<NormalMap>) -> Image {
+        let [width, height] = SIZE;
+        Image { width, height, rgb: vec![0; 3 * PIXELS], mask, depth: None, normals }
     }
 
-    fn compared_under(
-        surface: &[f64],
-        of: NormalDepths,
-        mask: Option<Vec<u8>>,
-    ) -> ComparedNormals<f64> {
-        let [width, height] = SIZE;
-        let photo =
-            Image { width, height, rgb: vec![0; 3 * PIXELS], mask, depth: None, normals: None };
-        compare(&canvas(surface.to_vec()), &view(), &photo, of, 1.7)
+    fn compared(surface: &[f64], of: NormalDepths, mask: Option<Vec<u8>>) -> ComparedNormals<f64> {
+        compare(&canvas(surface.to_vec()), &view(), &photo(mask, None), of, WEIGHT)
     }
 
     const BOTH: [NormalDepths; 2] = [NormalDepths::All, NormalDepths::Opaque];
 
+    /// Returns the ray through a pixel's centre.
+    fn ray(pixel: usize) -> Vec3<f64> {
+        let (view, width) = (view(), SIZE[0] as usize);
+        let at = [pixel % width, pixel / width];
+        let [x, y] = [0, 1].map(|i| (at[i] as f64 + 0.5 - view.centre_px[i]) / view.focal_px[i]);
+        [x, y, 1.0]
+    }
+
     /// Returns the maps of a plane with this unit normal through a point of the view axis.
     fn plane(normal: Vec3<f64>, depth: f64) -> Vec<f64> {
-        let (view, mut surface) = (view(), Vec::new());
-        for at in (0..PIXELS).map(|i| [i % SIZE[0] as usize, i / SIZE[0] as usize]) {
-            let [x, y] =
-                [0, 1].map(|i| (at[i] as f64 + 0.5 - view.centre_px[i]) / view.focal_px[i]);
-            let depth = depth * normal[2] / dot(normal, [x, y, 1.0]);
-            surface.extend([depth, normal[0], normal[1], 1.0]);
-        }
-        surface
+        let depth = |pixel| depth * normal[2] / dot(normal, ray(pixel));
+        (0..PIXELS).flat_map(|pixel| [depth(pixel), normal[0], normal[1], 1.0]).collect()
+    }
+
+    /// Returns the index of a pixel.
+    fn at([x, y]: [usize; 2]) -> usize {
+        y * SIZE[0] as usize + x
+    }
+
+    const CENTRE: [usize; 2] = [5, 4];
+
+    /// The centre and its four neighbours.
+    const AROUND: [[usize; 2]; 5] = [CENTRE, [4, 4], [6, 4], [5, 3], [5, 5]];
+
+    /// Returns a mask that excludes one pixel.
+    fn mask_without(pixel: [usize; 2]) -> Vec<u8> {
+        (0..PIXELS).map(|other| if other == at(pixel) { 0 } else { 255 }).collect()
     }
 
     /// Share of border pixels.
@@ -375,9 +376,9 @@ mod tests {
         for along in [[0.0, 0.0], [0.7, 0.0], [0.0, -0.7], [0.5, 0.4], [-0.9, 0.6]] {
             let normal = normalize([along[0], along[1], -1.0]);
             for (of, expected) in BOTH.into_iter().zip([BORDER, 0.0]) {
-                let found = compared(&plane(normal, 2.5), of);
+                let found = compared(&plane(normal, 2.5), of, None).mean;
                 // Rounding of a hundred terms.
-                assert!((found.mean - expected).abs() < 1e-13, "{along:?}: {}", found.mean);
+                assert_near(found, expected, 1e-13, along);
             }
             // A flipped plane disagrees everywhere unless it faces the camera.
             let turned = normalize([-along[0], -along[1], -1.0]);
@@ -386,8 +387,7 @@ mod tests {
                 (pixel[1], pixel[2]) = (turned[0], turned[1]);
             }
             let expected = BORDER + (1.0 - BORDER) * (1.0 - dot(turned, normal));
-            let found = compared(&surface, NormalDepths::All).mean;
-            assert!((found - expected).abs() < 1e-13, "{along:?}: {found} for {expected}");
+            assert_near(compared(&surface, NormalDepths::All, None).mean, expected, 1e-13, along);
         }
     }
 
@@ -399,18 +399,16 @@ mod tests {
         let shown = ComparedSurface::new(&canvas(surface), None, NormalDepths::All);
         let map = SlopedMap { view: &view, depths: &shown.depths, smooth: false };
         let point = |at: [u32; 2]| {
-            let [x, y] = map.ray(at);
+            let [x, y] = view.slopes(at);
             scale([x, y, 1.0], map.depth(at))
         };
-        for at in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
-            let [left, right] = [[at[0] - 1, at[1]], [at[0] + 1, at[1]]].map(point);
-            let [above, below] = [[at[0], at[1] - 1], [at[0], at[1] + 1]].map(point);
-            let [down, along] =
-                [(below, above), (right, left)].map(|(a, b)| crate::math::linalg::sub::<f64>(a, b));
-            let expected = normalize(crate::math::linalg::cross(down, along));
-            let found = surface_normal(map.slopes(at).expect("depths"), map.ray(at));
-            for (found, expected) in found.iter().zip(expected) {
-                assert!((found - expected).abs() < 1e-13, "{found} for {expected}");
+        for [x, y] in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
+            let down = sub(point([x, y + 1]), point([x, y - 1]));
+            let along = sub(point([x + 1, y]), point([x - 1, y]));
+            let expected = normalize(cross(down, along));
+            let found = surface_normal(map.slopes([x, y]).expect("depths"), view.slopes([x, y]));
+            for (found, expected) in found.into_iter().zip(expected) {
+                assert_near(found, expected, 1e-13, [x, y]);
             }
         }
     }
@@ -433,28 +431,24 @@ mod tests {
 
     /// Compares the gradients of the maps with differences, except those of depths that `leaves_out` selects.
     fn assert_gradients(surface: &[f64], of: NormalDepths, leaves_out: impl Fn(usize) -> bool) {
-        let found = compared(surface, of);
+        let found = compared(surface, of, None);
         for at in (0..PIXELS).flat_map(|pixel| (0..4).map(move |channel| [pixel, channel])) {
             let [pixel, channel] = at;
             if channel == 0 && leaves_out(pixel) {
                 continue;
             }
-            let moved = |h: f64| {
+            let expected = five_point(1e-4, |by| {
                 let mut surface = surface.to_vec();
-                surface[pixel * 4 + channel] += h;
-                1.7 * compared(&surface, of).mean
-            };
-            let h = 1e-4;
-            let expected =
-                (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+                surface[pixel * 4 + channel] += by;
+                WEIGHT * compared(&surface, of, None).mean
+            });
             let found = match channel {
                 // The opacity is 1 less the transmittance.
                 3 => -found.d_through.get(pixel).copied().unwrap_or(0.0),
                 _ => found.d_surface[pixel * 3 + channel],
             };
             // The rounding error is 1e-16 / 1e-4.
-            let error = (found - expected).abs() / found.abs().max(1e-4);
-            assert!(error < 1e-7, "{of:?}, {at:?}: {found} for {expected}");
+            assert_near(found, expected, 1e-7 * found.abs().max(1e-4), (of, at));
         }
     }
 
@@ -477,44 +471,37 @@ mod tests {
         surface[4 * (3 * 11 + 4) + 3] = 0.2;
         surface[4 * (5 * 11 + 7)] *= 3.0;
         assert_gradients(&surface, NormalDepths::Opaque, |_| false);
-        assert!(compared(&surface, NormalDepths::All).d_through.is_empty());
+        assert!(compared(&surface, NormalDepths::All, None).d_through.is_empty());
     }
 
     #[test]
     fn only_opaque_pixels_away_from_outlines_count() {
         let surface = bumpy();
-        let at = |[x, y]: [usize; 2]| y * SIZE[0] as usize + x;
+        let compared = |surface: &[f64], mask| compared(surface, NormalDepths::Opaque, mask);
         let counts = |found: &ComparedNormals<f64>, pixel| {
             found.d_surface[3 * at(pixel) + 1..3 * at(pixel) + 3] != [0.0; 2]
         };
-        let centre = [5, 4];
-        let around = [centre, [4, 4], [6, 4], [5, 3], [5, 5]];
-        let all = compared(&surface, NormalDepths::Opaque);
-        assert!(around.iter().all(|&pixel| counts(&all, pixel)));
+        let all = compared(&surface, None);
+        assert!(AROUND.iter().all(|&pixel| counts(&all, pixel)));
         let mut transparent = surface.clone();
-        transparent[4 * at(centre) + 3] = 0.4;
+        transparent[4 * at(CENTRE) + 3] = 0.4;
         let mut far = surface.clone();
-        far[4 * at(centre)] *= 4.0;
-        let mut mask = vec![255; PIXELS];
-        mask[at(centre)] = 0;
-        for found in [
-            compared(&transparent, NormalDepths::Opaque),
-            compared(&far, NormalDepths::Opaque),
-            compared_under(&surface, NormalDepths::Opaque, Some(mask)),
+        far[4 * at(CENTRE)] *= 4.0;
+        for (case, surface, mask) in [
+            ("transparent", &transparent, None),
+            ("far", &far, None),
+            ("masked", &surface, Some(mask_without(CENTRE))),
         ] {
-            for y in 1..7 {
-                for x in 1..10 {
-                    let is_near = around.contains(&[x, y]);
-                    assert_eq!(counts(&found, [x, y]), !is_near, "{x}, {y}");
-                }
+            let found = compared(surface, mask);
+            for pixel in (1..10).flat_map(|x| (1..7).map(move |y| [x, y])) {
+                assert_eq!(counts(&found, pixel), !AROUND.contains(&pixel), "{case}: {pixel:?}");
             }
             // A depth that no pixel uses has no gradient.
-            assert_eq!(found.d_surface[3 * at(centre)], 0.0);
-            assert_eq!(found.d_through[at(centre)], 0.0);
+            assert_eq!(found.d_surface[3 * at(CENTRE)], 0.0, "{case}");
+            assert_eq!(found.d_through[at(CENTRE)], 0.0, "{case}");
         }
         // Drawing nothing gives no reward.
-        let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::Opaque);
-        assert_eq!(nothing.mean, 0.0);
+        assert_eq!(compared(&[0.0; PIXELS * 4], None).mean, 0.0);
     }
 
     #[test]
@@ -531,17 +518,15 @@ mod tests {
             }
         }
         for of in BOTH {
-            let found = compared(&surface, of);
+            let found = compared(&surface, of, None);
             assert!((0.0..=2.0).contains(&found.mean), "{}", found.mean);
             assert!(found.d_surface.iter().all(|d| d.is_finite()));
         }
         // Empty pixels have no surface.
-        let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::All);
+        let nothing = compared(&[0.0; PIXELS * 4], NormalDepths::All, None);
         assert_eq!(nothing.mean, 1.0);
         assert!(nothing.d_surface.iter().all(|&d| d == 0.0));
     }
-
-    const WEIGHT: f64 = 1.7;
 
     /// Number of pixels with four neighbours.
     const INNER: f64 = 9.0 * 6.0;
@@ -553,13 +538,10 @@ mod tests {
         normals: &[[i8; 3]],
         mask: Option<Vec<u8>>,
     ) -> ComparedDepths<f64> {
-        let settings = DrawSettings { inverse_depths: true, ..DrawSettings::DEFAULT };
-        let mut canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &settings);
+        let mut canvas = Canvas::blank(SIZE, &DrawSettings::DEFAULT);
         canvas.inverse_depths = inverse_depths.to_vec();
-        let [width, height] = SIZE;
-        let normals = Some(NormalMap { values: normals.as_flattened().to_vec() });
-        let rgb = vec![0; 3 * PIXELS];
-        let photo = Image { width, height, rgb, mask, depth: None, normals };
+        let normals = NormalMap { values: normals.as_flattened().to_vec() };
+        let photo = photo(mask, Some(normals));
         compare_with_map(&canvas, &view(), &photo, WEIGHT).expect("a map")
     }
 
@@ -571,13 +553,7 @@ mod tests {
 
     /// Returns the inverse depths of a plane with this normal through a point of the view axis, at this opacity.
     fn inverse_plane(normal: Vec3<f64>, depth: f64, opacity: f64) -> Vec<f64> {
-        let view = view();
-        let inverse = |pixel: usize| {
-            let at = [pixel % SIZE[0] as usize, pixel / SIZE[0] as usize];
-            let [x, y] =
-                [0, 1].map(|i| (at[i] as f64 + 0.5 - view.centre_px[i]) / view.focal_px[i]);
-            opacity * dot(normal, [x, y, 1.0]) / (depth * normal[2])
-        };
+        let inverse = |pixel| opacity * dot(normal, ray(pixel)) / (depth * normal[2]);
         (0..PIXELS).map(inverse).collect()
     }
 
@@ -593,11 +569,8 @@ mod tests {
                     // Decoding an 8-bit normal is exact.
                     let kept: Vec3<f64> = mapped_normal(stored(map)).unwrap();
                     let expected = INNER / PIXELS as f64 * (1.0 - dot(kept, normal));
-                    let error = (found.mean - expected).abs();
-                    assert!(error < 1e-13, "{along:?}, {opacity}: {} for {expected}", found.mean);
-                    if map == normal {
-                        assert!(found.mean < 1e-4, "{along:?}: {}", found.mean);
-                    }
+                    assert_near(found.mean, expected, 1e-13, (along, opacity));
+                    assert!(map != normal || found.mean < 1e-4, "{along:?}: {}", found.mean);
                 }
             }
         }
@@ -621,27 +594,19 @@ mod tests {
         let (mut inverse_depths, normals) = bumpy_inverses();
         // One pixel without depth, and one beyond a depth step.
         (inverse_depths[3 * 11 + 4], inverse_depths[5 * 11 + 7]) = (0.0, 1.5);
-        let mut mask = vec![255; PIXELS];
-        mask[2 * 11 + 8] = 0;
-        let mean = |inverse_depths: &[f64]| {
-            WEIGHT * compared_with_map(inverse_depths, &normals, Some(mask.clone())).mean
+        let compared = |inverse_depths: &[f64]| {
+            compared_with_map(inverse_depths, &normals, Some(mask_without([8, 2])))
         };
-        let found =
-            compared_with_map(&inverse_depths, &normals, Some(mask.clone())).d_inverse_depths;
         let mut large = 0;
-        for (pixel, &found) in found.iter().enumerate() {
-            let moved = |h: f64| {
+        for (pixel, found) in compared(&inverse_depths).d_inverse_depths.into_iter().enumerate() {
+            let expected = five_point(1e-5, |by| {
                 let mut inverse_depths = inverse_depths.clone();
                 // Raising an empty pixel above 0 would be a jump.
-                inverse_depths[pixel] += if inverse_depths[pixel] > 0.0 { h } else { 0.0 };
-                mean(&inverse_depths)
-            };
-            let h = 1e-5;
-            let expected =
-                (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+                inverse_depths[pixel] += if inverse_depths[pixel] > 0.0 { by } else { 0.0 };
+                WEIGHT * compared(&inverse_depths).mean
+            });
             // The rounding error is 1e-17 / 1e-5.
-            let error = (found - expected).abs() / found.abs().max(1e-4);
-            assert!(error < 1e-6, "{pixel}: {found} for {expected}");
+            assert_near(found, expected, 1e-6 * found.abs().max(1e-4), pixel);
             large += usize::from(found.abs() > 1e-3);
         }
         assert!(large > 40, "{large} gradients tell");
@@ -650,9 +615,6 @@ mod tests {
     #[test]
     fn pixel_without_both_normals_adds_nothing() {
         let (inverse_depths, mut normals) = bumpy_inverses();
-        let at = |[x, y]: [usize; 2]| y * SIZE[0] as usize + x;
-        let centre = [5, 4];
-        let around = [centre, [4, 4], [6, 4], [5, 3], [5, 5]];
         // A map with a normal at one pixel shows whether that pixel counts.
         let alone = |pixel: [usize; 2], inverse_depths: &[f64], mask: Option<Vec<u8>>| {
             let mut single = vec![NONE; PIXELS];
@@ -665,39 +627,34 @@ mod tests {
             has_gradient
         };
         let mut empty = inverse_depths.clone();
-        empty[at(centre)] = 0.0;
+        empty[at(CENTRE)] = 0.0;
         let mut near = inverse_depths.clone();
-        near[at(centre)] *= 4.0;
-        let mut mask = vec![255; PIXELS];
-        mask[at(centre)] = 0;
+        near[at(CENTRE)] *= 4.0;
         for pixel in (0..11).flat_map(|x| (0..8).map(move |y| [x, y])) {
             let is_inner = (1..10).contains(&pixel[0]) && (1..7).contains(&pixel[1]);
             assert_eq!(counts(&alone(pixel, &inverse_depths, None)), is_inner, "{pixel:?}");
-            let counts_beside = is_inner && !around.contains(&pixel);
-            for (inverse_depths, mask) in
-                [(&empty, None), (&near, None), (&inverse_depths, Some(mask.clone()))]
-            {
-                assert_eq!(counts(&alone(pixel, inverse_depths, mask)), counts_beside, "{pixel:?}");
+            let counts_beside = is_inner && !AROUND.contains(&pixel);
+            for (case, inverse_depths, mask) in [
+                ("empty", &empty, None),
+                ("near", &near, None),
+                ("masked", &inverse_depths, Some(mask_without(CENTRE))),
+            ] {
+                let found = counts(&alone(pixel, inverse_depths, mask));
+                assert_eq!(found, counts_beside, "{case}: {pixel:?}");
             }
         }
         // Stored normals shorter than half the unit length count as missing.
         for (short, is_none) in [([0, 64, 0], false), ([0, 63, 0], true), ([36, -36, 36], true)] {
             normals.fill(short);
-            assert_eq!(
-                !counts(&compared_with_map(&inverse_depths, &normals, None)),
-                is_none,
-                "{short:?}"
-            );
+            let found = counts(&compared_with_map(&inverse_depths, &normals, None));
+            assert_eq!(!found, is_none, "{short:?}");
         }
         assert_eq!(compared_with_map(&[0.0; PIXELS], &normals, None).mean, 0.0);
     }
 
     #[test]
     fn photograph_without_a_map_is_not_compared() {
-        let canvas = forward(&[], &bin::<f64>(&[], SIZE), SIZE, &DrawSettings::DEFAULT);
-        let [width, height] = SIZE;
-        let rgb = vec![0; 3 * PIXELS];
-        let photo = Image { width, height, rgb, mask: None, depth: None, normals: None };
-        assert!(compare_with_map(&canvas, &view(), &photo, WEIGHT).is_none());
+        let canvas = Canvas::blank(SIZE, &DrawSettings::DEFAULT);
+        assert!(compare_with_map(&canvas, &view(), &photo(None, None), WEIGHT).is_none());
     }
 }

@@ -73,7 +73,7 @@ pub(crate) fn add<R: Real>(
 impl<R: Real> PatchPair<'_, R> {
     /// Compares the patch around a pixel; `None` if the pixel has no surface or its patch no information.
     fn pixel(&self, at: [u32; 2]) -> Option<PatchPixel<R>> {
-        let index = at[1] as usize * self.canvas.size[0] as usize + at[0] as usize;
+        let index = self.view.index(at);
         let (&[_, x, y, opacity], &depth) =
             (&self.canvas.surface.as_chunks::<4>().0[index], &self.canvas.median_depths[index]);
         if opacity < R::of(OPAQUE_MIN) || depth <= R::ZERO {

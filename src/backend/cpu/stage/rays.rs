@@ -6,13 +6,12 @@
 use rayon::prelude::*;
 
 use super::bin::Bins;
-use super::blend::split_by_tile_row;
 use crate::backend::NOT_SEEN;
 use crate::backend::cpu::primitive::{DensityField, Splat};
 use crate::math::Real;
 use crate::math::blend::TRANSMITTANCE_MIN;
 use crate::math::field::{GEOMETRY, place_px};
-use crate::math::linalg::{Vec3, add, mul};
+use crate::math::linalg::{Vec3, add, add_to, mul};
 use crate::math::splat::{Rect, TILE, Viewpoint};
 use crate::math::transmittance::{
     FALL_MIN, OnRay, RayGaussian, RayGaussianGradient, fall, median_depth,
@@ -44,9 +43,7 @@ pub(crate) fn backward<R: Real>(
     for (splat, d_ray) in splats.iter().zip(d_rays) {
         let ellipsoid = field.ellipsoid(splat.row);
         let d = RayGaussian::new_bwd(view, &ellipsoid.shape, ellipsoid.opacity_logit, d_ray);
-        for (sum, d) in d_geometry[splat.row].iter_mut().zip(d) {
-            *sum += d;
-        }
+        add_to(&mut d_geometry[splat.row], &d);
     }
 }
 
@@ -62,9 +59,7 @@ pub(crate) fn median_depths<R: Real>(
     let band = (width * TILE as usize).max(1);
     depths.par_chunks_mut(band).zip(0..bins.tiles[1]).for_each(|(depths, tile_y)| {
         let mut met = Vec::new();
-        for tile_x in 0..bins.tiles[0] {
-            let list = &bins.splat_from_instance[bins.range(tile_x, tile_y)];
-            let area = Rect::of_tile(tile_x, tile_y, view.size);
+        for (area, list) in bins.row(tile_y, view.size) {
             for y in area.y0..area.y1 {
                 for x in area.x0..area.x1 {
                     meet(rays, list, view.slopes([x, y]), &mut met);
@@ -91,22 +86,10 @@ pub(crate) fn median_bwd<R: Real>(
     view: &Viewpoint<R>,
     medians: MedianGradient<'_, R>,
 ) -> Vec<RayGaussianGradient<R>> {
-    let mut per_instance = vec![RayGaussianGradient::default(); bins.splat_from_instance.len()];
-    split_by_tile_row(&mut per_instance, bins).into_par_iter().for_each(|(tile_y, row)| {
-        let row_start = bins.range(0, tile_y).start;
-        for tile_x in 0..bins.tiles[0] {
-            let range = bins.range(tile_x, tile_y);
-            let out = &mut row[range.start - row_start..range.end - row_start];
-            let list = &bins.splat_from_instance[range];
-            add_tile(rays, list, Rect::of_tile(tile_x, tile_y, view.size), view, medians, out);
-        }
-    });
-    // A single thread adds in instance order, so that sums do not depend on timing.
-    let mut per_splat = vec![RayGaussianGradient::default(); rays.len()];
-    for (&splat, gradient) in bins.splat_from_instance.iter().zip(&per_instance) {
-        per_splat[splat].add(gradient);
-    }
-    per_splat
+    let visit = |area: Rect, list: &[usize], out: &mut [RayGaussianGradient<R>]| {
+        add_tile(rays, list, area, view, medians, out);
+    };
+    bins.sums(rays.len(), view.size, visit, RayGaussianGradient::add)
 }
 
 /// Adds the gradients of a tile's pixels to each Gaussian in its list.
@@ -121,7 +104,7 @@ fn add_tile<R: Real>(
     let mut met = Vec::new();
     for y in area.y0..area.y1 {
         for x in area.x0..area.x1 {
-            let at = y as usize * view.size[0] as usize + x as usize;
+            let at = view.index([x, y]);
             let (depth, d_depth) = (depths[at], d_depths[at]);
             if d_depth == R::ZERO {
                 continue;

@@ -19,7 +19,7 @@ use crate::math::field::{
     sample_offset, sign, surface_density, surface_density_bwd, surface_thickness,
     surface_thickness_bwd,
 };
-use crate::math::linalg::{Vec3, add, dot, scale, sub};
+use crate::math::linalg::{Vec3, add, add_to, dot, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::relocate::standard_normals;
 use crate::memory::Bytes;
@@ -103,7 +103,7 @@ pub(crate) struct Sampled<R> {
 impl<R: Real> Sampled<R> {
     /// Starts with a zero gradient.
     pub(crate) fn new(map: DepthMap<R>) -> Self {
-        let d_depths = vec![R::ZERO; map.pixels()];
+        let d_depths = vec![R::ZERO; map.depths.len()];
         Self { map, d_depths }
     }
 
@@ -119,7 +119,7 @@ impl<R: Real> Sampled<R> {
         let sampler = Sampler::new(model, near, visible, terms, Some(map))?;
         sampler.each_depth(|cell, d_depth| {
             for (at, weight) in cell.pixels().into_iter().zip(cell.weights()) {
-                d_depths[map.index(at)] += weight * d_depth;
+                d_depths[map.view.index(at)] += weight * d_depth;
             }
         });
         Ok(())
@@ -129,12 +129,11 @@ impl<R: Real> Sampled<R> {
     /// `[height, width]`.
     pub(crate) fn add_to(&self, d_surface: &mut Vec<R>, d_through: &mut Vec<R>) {
         d_surface.resize(self.d_depths.len() * 3, R::ZERO);
-        for (d_pixel, &d_depth) in d_surface.as_chunks_mut::<3>().0.iter_mut().zip(&self.d_depths) {
-            d_pixel[0] += d_depth;
-        }
         d_through.resize(self.d_depths.len(), R::ZERO);
-        for (d_pixel, &d_depth) in d_through.iter_mut().zip(&self.d_depths) {
-            *d_pixel += d_depth * self.map.farthest;
+        let pixels = d_surface.as_chunks_mut::<3>().0.iter_mut().zip(d_through);
+        for ((d_surface, d_through), &d_depth) in pixels.zip(&self.d_depths) {
+            d_surface[0] += d_depth;
+            *d_through += d_depth * self.map.farthest;
         }
     }
 
@@ -285,9 +284,7 @@ impl<'a, R: Real, P: Drawable> Sampler<'a, R, P> {
             .collect();
         rows.par_chunks_mut(share).enumerate().for_each(|(thread, rows)| {
             for &[entry, row] in sorted.iter().flat_map(|of_threads| &of_threads[thread]) {
-                for (sum, d) in rows[row].iter_mut().zip(&block[entry]) {
-                    *sum += *d;
-                }
+                add_to(&mut rows[row], &block[entry]);
             }
         });
     }

@@ -4,7 +4,7 @@ use crate::abi::{
     COLOR_SHARES, CoastArgs, ColorBwdArgs, CompensateArgs, FIT_SUMS, FitArgs, GRID_SHARES, GRID_X,
     GRID_Y, GatherArgs, MoveArgs,
 };
-use crate::backend::appearance::{LazyTableStep, Stride};
+use crate::backend::appearance::LazyTableStep;
 use crate::backend::cuda::memory::heap::Region;
 use crate::backend::cuda::model::lanes::LANES;
 use crate::backend::cuda::photos::{Target, check_size};
@@ -204,20 +204,20 @@ pub(crate) fn learn(
     if appearance.steps[view] >= step.number {
         return session.timers.end(&begun, &session.stream);
     }
-    let stride = Stride::<f32>::new(step);
+    let coefficients = step.coefficients::<f32>();
     let [values, first_moments, second_moments] = appearance.parts_mut(view);
     let args = MoveArgs {
         values,
         first_moments,
         second_moments,
         gradient: compared.map.read(),
-        rate: stride.rate,
-        inverse_root_correction: stride.inverse_root_correction,
-        beta_1: stride.beta_1,
-        beta_2: stride.beta_2,
-        one_less_beta_1: stride.one_less_beta_1,
-        one_less_beta_2: stride.one_less_beta_2,
-        epsilon: stride.epsilon,
+        rate: coefficients.rate,
+        inverse_root_correction: coefficients.inverse_root_correction,
+        beta_1: coefficients.beta_1,
+        beta_2: coefficients.beta_2,
+        one_less_beta_1: coefficients.one_less_beta_1,
+        one_less_beta_2: coefficients.one_less_beta_2,
+        epsilon: coefficients.epsilon,
         width: count_u32(kind.width())?,
     };
     kernels.move_table.over(stream, kind.width(), &args)?;
