@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgMatches, Args};
 use image::ExtendedColorType;
 use serde::Serialize;
 use splat_mesh::compare::{
@@ -20,6 +20,7 @@ use super::exit::{DataError, UsageError};
 use super::folder;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print_report, shell_word};
+use super::parser::named_values;
 use super::scene::{ModelArgs, Opened, TriangleSamples, none_to_compare, open_at};
 use crate::backend::cpu::measure;
 use crate::backend::{TrainDevice, camera_of};
@@ -401,15 +402,9 @@ struct GeometryArgs {
     threshold: Option<f64>,
 
     /// Move, turn and scale the mesh onto the truth first
-    #[arg(long, value_enum, value_name = "HOW", requires = "geometry")]
-    align: Option<AlignBy>,
-}
-
-/// Method of mesh alignment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AlignBy {
-    /// Iterated closest points
-    Icp,
+    #[arg(long, value_name = "HOW", requires = "geometry")]
+    #[arg(value_parser = named_values([("icp", "Iterated closest points", Alignment::Icp)]))]
+    align: Option<Alignment>,
 }
 
 /// Measures the mesh, prints the figures and writes them to the model folder.
@@ -442,10 +437,7 @@ fn measure_geometry(
         truth.faces.len(),
         train_cameras.len()
     );
-    let alignment = match args.align {
-        None => Alignment::Given,
-        Some(AlignBy::Icp) => Alignment::Icp,
-    };
+    let alignment = args.align.unwrap_or(Alignment::Given);
     let options =
         CompareOptions { threshold: args.threshold, alignment, ..CompareOptions::default() };
     let comparison = compare(&mesh, &truth, &train_cameras, &options)?;

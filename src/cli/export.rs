@@ -26,7 +26,7 @@ use super::crop::CropOptions;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
 use super::output::print_report;
-use super::parser::{command_of, is_typed};
+use super::parser::{command_of, is_typed, typed_flags};
 use super::scene::{cameras_of, training_cameras_of};
 use crate::backend::RenderSettings;
 use crate::config::PrimitiveName;
@@ -283,7 +283,7 @@ fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, 
     let sog = SogOptions { seed: args.sog.sog_seed, cameras: Vec::new() };
     match &mut format {
         SplatFormat::Spz(options) => {
-            let (version, axes) = (args.spz.spz_version.version(), args.spz.spz_axes);
+            let (version, axes) = (args.spz.spz_version, args.spz.spz_axes);
             if version == SpzVersion::V3 && axes != SpzAxes::default() {
                 tracing::warn!(
                     "--spz-axes {}: other programs look for the name of the axes in version 4 alone, and take \
@@ -337,11 +337,8 @@ fn warn_about_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
         ),
     ]);
     for (_, command, name) in of_formats.iter().filter(|(is_used, _, _)| !is_used) {
-        let typed = command.get_arguments().filter(|arg| {
-            let id = arg.get_id().as_str();
-            is_typed(id) && !(id == "source_path" && fits_to_photographs)
-        });
-        for flag in typed.filter_map(|arg| arg.get_long()) {
+        let flags = typed_flags(command, matches);
+        for (_, flag) in flags.filter(|&(id, _)| !(id == "source_path" && fits_to_photographs)) {
             tracing::warn!("--{flag} has no effect: it is an option of {name}");
         }
     }

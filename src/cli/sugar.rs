@@ -12,7 +12,7 @@ use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
 use super::mesh::{self, MeshArgs};
 use super::output::{print_paths, shell_word};
-use super::parser::{command_of, is_typed, parse};
+use super::parser::{command_of, is_typed, parse, typed_flags};
 use super::refine::{self, BoundOptions, RefineArgs};
 use super::scene::absolute;
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
@@ -341,17 +341,17 @@ fn warn_about_idle(args: &SugarArgs, matches: &ArgMatches) {
         // Later stages use the options of scene and machine too.
         let shared = [command_of::<SceneOptions>("scene"), command_of::<MachineOptions>("machine")];
         let others = ["model_path", "start_checkpoint"];
-        for flag in typed_flags(&command_of::<TrainArgs>("train"), matches, |id| {
-            !others.contains(&id) && !shared.iter().any(|command| has(command, id))
-        }) {
-            tracing::warn!("--{flag} has no effect with --skip-coarse: nothing is trained");
+        for (id, flag) in typed_flags(&command_of::<TrainArgs>("train"), matches) {
+            if !others.contains(&id) && !shared.iter().any(|command| has(command, id)) {
+                tracing::warn!("--{flag} has no effect with --skip-coarse: nothing is trained");
+            }
         }
     }
     if args.skip_refinement {
         let bound = command_of::<BoundOptions>("bound");
-        let mut flags = typed_flags(&bound, matches, |_| true);
-        flags.extend(args.refinement_iterations.map(|_| "refinement-iterations".to_owned()));
-        for flag in flags {
+        let iterations = args.refinement_iterations.map(|_| "refinement-iterations");
+        let flags = typed_flags(&bound, matches).map(|(_, flag)| flag);
+        for flag in flags.chain(iterations) {
             tracing::warn!("--{flag} has no effect with --skip-refinement: nothing is refined");
         }
     }
@@ -359,17 +359,6 @@ fn warn_about_idle(args: &SugarArgs, matches: &ArgMatches) {
 
 fn has(command: &Command, id: &str) -> bool {
     command.get_arguments().any(|arg| arg.get_id().as_str() == id)
-}
-
-/// Returns the typed flags of a stage, selected by argument id.
-fn typed_flags(
-    stage: &Command,
-    matches: &ArgMatches,
-    counts: impl Fn(&str) -> bool,
-) -> Vec<String> {
-    let ids = stage.get_arguments().map(|arg| (arg.get_id().as_str(), arg.get_long()));
-    let typed = ids.filter(|&(id, _)| is_typed(matches, id) && counts(id));
-    typed.filter_map(|(_, long)| long.map(str::to_owned)).collect()
 }
 
 // Stages after training, each a command line.

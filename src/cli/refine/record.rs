@@ -4,12 +4,14 @@ use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::TypedValueParser;
 use serde::{Deserialize, Serialize};
 use splat_mesh::Mesh;
 
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::folder;
+use crate::cli::parser::named_values;
 use crate::cli::scene::{ModelArgs, ReadModel};
 use crate::config::SceneOptions;
 use crate::files::OutputError;
@@ -289,25 +291,13 @@ impl Hash {
     }
 }
 
-/// Length of a refinement, named as in the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum RefinementTime {
-    /// 2,000 iterations
-    Short,
-    /// 7,000 iterations
-    Medium,
-    /// 15,000 iterations
-    Long,
-}
-
-impl RefinementTime {
-    fn iterations(self) -> u32 {
-        match self {
-            Self::Short => 2_000,
-            Self::Medium => 7_000,
-            Self::Long => 15_000,
-        }
-    }
+/// Parses the length of a refinement, named as in the reference, to iterations.
+fn refinement_time() -> impl TypedValueParser<Value = u32> {
+    named_values([
+        ("short", "2,000 iterations", 2_000),
+        ("medium", "7,000 iterations", 7_000),
+        ("long", "15,000 iterations", 15_000),
+    ])
 }
 
 /// Arguments of `splat refine`.
@@ -371,9 +361,8 @@ pub(in crate::cli) struct BoundOptions {
     gaussians_per_triangle: Option<u32>,
 
     /// Length: 2,000, 7,000 or 15,000 iterations
-    #[arg(long, value_enum, value_name = "TIME")]
-    #[arg(default_value_t = RefinementTime::Long)]
-    refinement_time: RefinementTime,
+    #[arg(long, value_name = "TIME", default_value = "long", value_parser = refinement_time())]
+    refinement_time: u32,
 
     /// Few triangles: 200,000 vertices, 6 Gaussians on each triangle
     ///
@@ -430,7 +419,7 @@ impl RefineArgs {
     pub(in crate::cli) fn resolved(&self) -> Result<RefineOptions, UsageError> {
         let bound = &self.bound;
         let (vertices, per_triangle) = bound.bound()?;
-        let iterations = self.iterations.unwrap_or(bound.refinement_time.iterations());
+        let iterations = self.iterations.unwrap_or(bound.refinement_time);
         let vertices = self.vertices.or(vertices);
         let weight = bound.normal_consistency;
         let few = vertices.unwrap_or(usize::MAX);
