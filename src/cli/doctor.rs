@@ -15,7 +15,7 @@ use crate::perceptual::{
 };
 
 use super::device::{LISTED_HOLDERS, REBUILD, UsableGpu, holders_in_words, try_gpu};
-use super::lpips::{Missing, lpips_in_words};
+use super::lpips::{lpips_in_words, weights_advice};
 use super::output::print_report;
 use super::train_args;
 
@@ -313,7 +313,7 @@ impl LpipsFinding {
         let named = named_by_environment();
         let is_named = named.is_some();
         let Some(path) = named.or_else(|| search.found.clone()) else {
-            let problem = Some(Missing::of(&search).to_string());
+            let problem = Some(weights_advice(&search));
             return Self { problem, ..Self::default() };
         };
         match LpipsWeights::read(&path) {

@@ -138,10 +138,14 @@ impl RankGroup {
     /// Meets the other ranks of this command. From then on a rank that is gone ends this process.
     /// Until all are there, `stop` ends the waiting.
     fn join(launch: &Launch, args: &TrainArgs, stop: &AtomicBool) -> anyhow::Result<Self> {
-        let joined = join_unless(stop, launch)?;
-        let Joined { world, data, link, .. } = joined;
-        let link = Arc::new(link);
+        share_threads(launch);
         let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
+        if is_supervised {
+            // The supervisor receives the signal, too, and passes it on.
+            signals::leave_interrupts_to_others();
+        }
+        let Joined { world, data, link, .. } = join_unless(stop, launch)?;
+        let link = Arc::new(link);
         let (style, command) = (args.style(), resume_command(args));
         let end_with = move |lost| {
             if !is_supervised {
@@ -320,11 +324,6 @@ pub(super) fn lead<T>(
 ) -> anyhow::Result<T> {
     // Held to the end: the run takes the same, and a signal that comes before it counts.
     let stop = stop_on_signals()?;
-    share_threads(launch);
-    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
-        // The supervisor receives the signal, too, and passes it on.
-        signals::leave_interrupts_to_others();
-    }
     let mut group = RankGroup::join(launch, args, &stop)?;
     let done = work(&mut group);
     match &done {
@@ -346,10 +345,6 @@ pub(super) fn lead<T>(
 pub(super) fn follow(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     // Held to the end: a signal that comes late is none that ends this process alone.
     let stop = stop_on_signals()?;
-    share_threads(launch);
-    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
-        signals::leave_interrupts_to_others();
-    }
     let mut group = RankGroup::join(launch, args, &stop)?;
     pass_on(&group.link, &stop);
     let line = group.take_line()?;

@@ -391,7 +391,8 @@ impl MeasuredViews {
         // Names and numbers contain no line feed.
         let line = |view: &ViewMetrics| format!("{}\n{}\n{}\n", view.name, view.px[0], view.px[1]);
         let text: String = views.iter().map(line).collect();
-        Self { count: views.len() as u64, largest_px, digest: format!("{:016x}", fnv_1a(&text)) }
+        let digest = format!("{:016x}", fnv_1a(text.bytes()));
+        Self { count: views.len() as u64, largest_px, digest }
     }
 }
 
@@ -403,11 +404,12 @@ impl fmt::Display for MeasuredViews {
     }
 }
 
-/// Returns the 64-bit FNV-1a hash, which is stable across versions of the program.
-fn fnv_1a(text: &str) -> u64 {
+/// Returns the 64-bit FNV-1a hash, which is stable across versions of the program. Safe against accidental collisions
+/// only.
+pub(crate) fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
-    text.bytes().fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    bytes.fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 #[cfg(test)]
@@ -455,6 +457,6 @@ mod tests {
         assert_ne!(found, views(&["a.png", "c.png"], [8, 6]));
         assert_ne!(found, views(&["a.png", "b.png"], [6, 8]));
         assert_eq!(found.to_string(), "2 views of up to 8x6 px");
-        assert_eq!(fnv_1a("a"), 0xaf63_dc4c_8601_ec8c, "as published");
+        assert_eq!(fnv_1a(b"a".iter().copied()), 0xaf63_dc4c_8601_ec8c, "as published");
     }
 }
