@@ -14,7 +14,7 @@ use crate::perceptual::{
     LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
 };
 
-use super::device::{LISTED_HOLDERS, REBUILD, UsableGpu, holders_in_words, try_gpu};
+use super::device::{REBUILD, UsableGpu, holders_in_words, try_gpu};
 use super::lpips::{lpips_in_words, weights_advice};
 use super::output::print_report;
 use super::train_args;
@@ -393,12 +393,7 @@ fn foreign(gpu: &Gpu) -> Option<Advice> {
     let who = match gpu.users.as_deref() {
         Some([]) => " by programs that the driver does not name".to_owned(),
         Some(users) => {
-            let mut named: Vec<String> =
-                users.iter().take(LISTED_HOLDERS).map(holders_in_words).collect();
-            if users.len() > LISTED_HOLDERS {
-                named.push(format!("{} more", users.len() - LISTED_HOLDERS));
-            }
-            format!(" by {}", named.join("; "))
+            format!(" by {}", holders_in_words(&users.iter().collect::<Vec<_>>(), "more"))
         }
         None => String::new(),
     };

@@ -81,23 +81,26 @@ fn errors() -> Vec<Section> {
     [command_errors(), program_errors(), crate_errors()].concat()
 }
 
-/// Returns lines of runs, of the parser and of `splat doctor`.
-fn others() -> Vec<Section> {
-    let mut sections = parser_errors();
-    sections.push(("First line of a run".to_owned(), train::run_lines()));
+/// Returns the first and last lines of runs.
+fn run_lines() -> Vec<Section> {
+    let first = [("First line of a run".to_owned(), train::run_lines())].into_iter();
     let blocks = closing_blocks().into_iter();
-    sections.extend(blocks.map(|(name, lines)| (format!("End of {name}"), lines)));
+    let blocks = blocks.map(|(name, lines)| (format!("End of {name}"), lines));
     let rows = next::tests::samples().into_iter();
-    sections.extend(rows.map(|(name, lines)| (format!("Commands after a run {name}"), lines)));
+    let rows = rows.map(|(name, lines)| (format!("Commands after a run {name}"), lines));
+    first.chain(blocks).chain(rows).collect()
+}
+
+fn doctor_lines() -> impl Iterator<Item = Section> {
     let machines = doctor::samples().into_iter();
-    sections.extend(machines.map(|(name, lines)| (format!("Doctor: {name}"), lines)));
-    sections
+    machines.map(|(name, lines)| (format!("Doctor: {name}"), lines))
 }
 
 #[test]
 fn messages_are_as_reviewed() {
     let mut text = String::new();
-    for (name, messages) in errors().iter().chain(&others()) {
+    let lines = parser_errors().into_iter().chain(run_lines()).chain(doctor_lines());
+    for (name, messages) in errors().into_iter().chain(lines) {
         writeln!(text, "\n## {name}\n").unwrap();
         messages.iter().for_each(|message| writeln!(text, "{message}").unwrap());
     }
@@ -107,6 +110,13 @@ fn messages_are_as_reviewed() {
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     settings.bind(|| insta::assert_snapshot!("messages", text));
+}
+
+#[test]
+fn lines_of_runs_fit_80_columns() {
+    for (name, lines) in run_lines() {
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{name}: {lines:#?}");
+    }
 }
 
 #[test]

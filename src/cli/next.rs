@@ -129,15 +129,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn commands_quote_the_folder_and_fit_80_columns() {
-        for (name, lines) in samples() {
-            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{name}: {lines:#?}");
-        }
-        let (_, lines) = &samples()[1];
-        assert!(lines[0].ends_with("splat view -m 'out/my fox'"), "{lines:#?}");
-    }
-
-    #[test]
     fn long_commands_are_broken_before_options() {
         let long = format!("splat train -s /{} -m out/fox-high --quality high", "a".repeat(40));
         let lines = folded(&long);

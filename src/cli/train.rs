@@ -467,13 +467,4 @@ mod tests {
         lines.push(line(&config, Some(879_106), None));
         lines
     }
-
-    #[test]
-    fn the_first_line_names_length_growth_and_preset() {
-        let lines = samples();
-        assert_eq!(lines[0], "6,000 iterations, up to 246,768 Gaussians (--preset fast)");
-        let short = "6,000 iterations (2,600 images), up to 246,768 Gaussians (--preset fast)";
-        assert_eq!(lines[3], short);
-        assert!(lines.iter().all(|line| line.len() <= 80), "{lines:#?}");
-    }
 }

@@ -469,9 +469,6 @@ fn refinement_host(
     rows
 }
 
-/// Number of a stage's rows that are listed one by one.
-const LISTED_ROWS: usize = 6;
-
 /// Returns the report as text for the terminal.
 pub(super) fn plan_text(report: &PlanReport) -> String {
     let mut text = String::new();
@@ -582,13 +579,8 @@ fn push_shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus
 
 fn push_table(text: &mut String, stage: &PlannedStage) {
     write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
-    let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED_ROWS));
-    for PlannedRow { label, bytes } in listed {
-        push_line(text, label, *bytes);
-    }
-    if !others.is_empty() {
-        let sum = others.iter().map(|row| row.bytes).sum();
-        push_line(text, &format!("{} others", others.len()), sum);
+    for (label, bytes) in stage.largest_rows() {
+        push_line(text, &label, bytes);
     }
 }
 

@@ -26,6 +26,9 @@ pub fn nccl(gpus: u32, blocks: u32) -> Bytes {
     Bytes((444 + u64::from(blocks) * (6 + 12 * u64::from(gpus - 1))) << 20)
 }
 
+/// Number of a stage's rows that a report lists one by one.
+const LISTED_ROWS: usize = 6;
+
 /// Memory of a stage of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedStage {
@@ -35,6 +38,19 @@ pub struct PlannedStage {
     pub rows: Vec<PlannedRow>,
     /// All rows.
     pub total: Bytes,
+}
+
+impl PlannedStage {
+    /// Returns the labels and bytes of the largest rows, and the sum of the others.
+    pub fn largest_rows(&self) -> Vec<(String, Bytes)> {
+        let (listed, others) = self.rows.split_at(self.rows.len().min(LISTED_ROWS));
+        let mut rows: Vec<_> = listed.iter().map(|row| (row.label.to_owned(), row.bytes)).collect();
+        if !others.is_empty() {
+            let sum = others.iter().map(|row| row.bytes).sum();
+            rows.push((format!("{} others", others.len()), sum));
+        }
+        rows
+    }
 }
 
 /// The memory of a run within a budget.
