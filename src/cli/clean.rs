@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{ArgMatches, Args};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::check::{check, warn, warn_about_images};
 use super::crop::{CropOptions, number};
@@ -358,13 +358,6 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), OutputError> {
 
 // Cleaning as the end of `splat train --clean`.
 
-/// Record of an earlier cleaning.
-#[derive(Deserialize)]
-struct CleanedBefore {
-    /// Iteration of the Gaussians that were cleaned.
-    iteration: u32,
-}
-
 /// Cleans the last Gaussians of a model folder like `splat clean -m MODEL`, unless they are clean already. Returns
 /// the folder of the cleaned model and moves an older one aside.
 pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
@@ -377,7 +370,12 @@ pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
     tracing::info!("Cleaning the model");
     let line = [flag("model-path", model_path), "--overwrite".into()];
     let (args, matches) = parse::<CleanArgs>("clean", &line)?;
-    clean_model(&args, &matches, print_figures).inspect_err(|_| {
+    // The report goes to the log instead of stdout.
+    let log = |report: &CleanReport| {
+        report.described().lines().for_each(|line| tracing::info!("{line}"));
+        Ok(())
+    };
+    clean_model(&args, &matches, log).inspect_err(|_| {
         tracing::warn!(
             "the model is trained and saved, but not cleaned. To clean it: splat clean -m {}",
             shell_word(model_path)
@@ -386,17 +384,12 @@ pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
     Ok(cleaned)
 }
 
-/// Logs the report instead of printing it to stdout.
-fn print_figures(report: &CleanReport) -> anyhow::Result<()> {
-    report.described().lines().for_each(|line| tracing::info!("{line}"));
-    Ok(())
-}
-
 /// True if this iteration was cleaned after it was saved.
 fn is_cleaned(cleaned: &Path, iteration: u32, ply: &Path) -> bool {
     let record = cleaned.join(folder::CLEANING);
     let before = fs::read_to_string(&record).ok();
-    let before = before.and_then(|text| serde_json::from_str::<CleanedBefore>(&text).ok());
+    let before = before.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
     let written = |path: &Path| fs::metadata(path).and_then(|about| about.modified()).ok();
-    before.is_some_and(|before| before.iteration == iteration) && written(&record) >= written(ply)
+    before.is_some_and(|before| before["iteration"] == iteration)
+        && written(&record) >= written(ply)
 }

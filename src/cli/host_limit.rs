@@ -117,7 +117,9 @@ impl<'a> HostRun<'a> {
         now: u64,
         most: u64,
     ) -> Result<HostRoom, DoesNotFit> {
-        let [now, most] = [now, most].map(|gaussians| offloaded_bytes(self.config, gaussians));
+        let sh_degree = self.config.optimize.sh_degree;
+        let model = |gaussians| planned_model(self.config, sh_degree, gaussians);
+        let [now, most] = [now, most].map(|gaussians| model(gaussians).offloaded_bytes());
         let stage = PlannedStage { name: START, rows: vec![row], total: row.bytes };
         let tables = PlannedRow { label: OFFLOADED, bytes: now };
         let decoding = with_row(self.decoding(&stage), tables);
@@ -378,12 +380,6 @@ pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
         DeviceError::OutOfHostMemory { demand: None, .. } => Some("when other programs have ended"),
         _ => None,
     }
-}
-
-/// Returns the host memory of a GPU model's offloaded tables.
-fn offloaded_bytes(config: &Config, gaussians: u64) -> Bytes {
-    let model = planned_model(config, config.optimize.sh_degree, gaussians);
-    Bytes(model.host_tables().map(|(_, bytes)| bytes).sum())
 }
 
 /// Returns the size of a model on a GPU that is only drawn.

@@ -456,7 +456,11 @@ fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> Comma
     line.extend(options.iter().cloned());
     line.extend(machine_options::<MeshArgs>(MESH, model, matches));
     options.extend(of_model);
-    CommandStage { name: MESH, line, options: words(&options), run: run_meshing }
+    let run = |line: &[OsString], _: &[PathBuf]| {
+        let (args, matches) = parse::<MeshArgs>(MESH, line)?;
+        mesh::make(&args, &matches)
+    };
+    CommandStage { name: MESH, line, options: words(&options), run }
 }
 
 /// Returns the typed device and report options that the stage's command takes.
@@ -470,11 +474,6 @@ fn machine_options<A: Args>(
     forwarded(&command_of::<A>(name), matches, |id| {
         has(&machine, id) && !(is_given && id == "seed")
     })
-}
-
-fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let (args, matches) = parse::<MeshArgs>(MESH, line)?;
-    mesh::make(&args, &matches)
 }
 
 /// Returns the processor's defaults of the refinement, if they are not typed.

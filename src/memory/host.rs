@@ -112,14 +112,11 @@ fn group_limit(memberships: &str, root: &Path) -> Option<Bytes> {
         let names = Path::new(path).components().filter(|c| matches!(c, Component::Normal(_)));
         let folder: PathBuf = root.components().chain(names).collect();
         let folders = folder.ancestors().take_while(|folder| folder.starts_with(&root));
-        folders.filter_map(|folder| limit_in(&folder.join(file))).min()
+        // A file that says `max` sets no limit.
+        let limit = |folder: &Path| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok();
+        folders.filter_map(limit).map(Bytes).min()
     });
     limits.min()
-}
-
-/// Returns the limit in bytes; `None` if the file says `max`.
-fn limit_in(file: &Path) -> Option<Bytes> {
-    fs::read_to_string(file).ok()?.trim().parse().ok().map(Bytes)
 }
 
 #[cfg(test)]

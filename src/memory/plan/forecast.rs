@@ -116,14 +116,6 @@ pub(super) struct FixedMemory<'a> {
     pub(super) photographs: &'a PlannedPhotographs,
 }
 
-/// Stages within a budget.
-struct Budgeted {
-    stages: Vec<PlannedStage>,
-    peak: Bytes,
-    /// Photographs that stay on the device to the end.
-    resident: usize,
-}
-
 /// Fallbacks of a forecast.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
@@ -200,10 +192,15 @@ impl FixedMemory<'_> {
                 break;
             }
         }
-        let Budgeted { stages, peak, resident } = self.budgeted(&played, budget);
+        let resident = self.resident(&played, budget);
+        let photographs = self.granule.whole(self.photographs.first(resident));
+        let stages: Vec<PlannedStage> =
+            played.iter().map(|played| self.stage(played, photographs)).collect();
+        let need = stages.iter().map(|stage| stage.total).max().unwrap_or_default();
+        let peak = self.expected_peak(&played, photographs);
         Forecast {
             stages,
-            peak,
+            peak: budget.map_or(peak, |budget| peak.min(budget)).max(need),
             least,
             in_bands: way.in_bands,
             training_scale: way.scale.factor(),
@@ -211,18 +208,6 @@ impl FixedMemory<'_> {
             photographs_resident: resident,
             photographs: self.photographs.trained.len(),
         }
-    }
-
-    /// Returns the memory of the stages within a budget.
-    fn budgeted(&self, played: &[Played], budget: Option<Bytes>) -> Budgeted {
-        let resident = self.resident(played, budget);
-        let photographs = self.granule.whole(self.photographs.first(resident));
-        let stages: Vec<PlannedStage> =
-            played.iter().map(|played| self.stage(played, photographs)).collect();
-        let need = stages.iter().map(|stage| stage.total).max().unwrap_or_default();
-        let peak = self.expected_peak(played, photographs);
-        let peak = budget.map_or(peak, |budget| peak.min(budget)).max(need);
-        Budgeted { stages, peak, resident }
     }
 
     /// Returns the number of resident photographs. They are uploaded beside the small model and evicted as it grows.

@@ -130,12 +130,6 @@ pub enum Maps {
 }
 
 impl Maps {
-    /// Returns a request of an earlier iteration with these maps in place of its own.
-    fn added_to(self, request: ViewRequest) -> ViewRequest {
-        let (maps, median) = (self.are_drawn(), self == Self::Medians);
-        ViewRequest { inverse_squares: false, maps, median, ..request }
-    }
-
     /// Returns true if maps are drawn.
     pub fn are_drawn(self) -> bool {
         self != Self::Undrawn
@@ -163,7 +157,8 @@ impl PlannedCoarse {
 
     /// Returns the views of an iteration of the stage, from the views of an iteration before it.
     pub fn views(&self, before: PlannedViews) -> PlannedViews {
-        let request = self.maps.added_to(before.request);
+        let (maps, median) = (self.maps.are_drawn(), self.maps == Maps::Medians);
+        let request = ViewRequest { inverse_squares: false, maps, median, ..before.request };
         let samples = match self.maps {
             Maps::Undrawn | Maps::Compared | Maps::Medians => Samples::Seen,
             Maps::Sampled => Samples::Shown,
