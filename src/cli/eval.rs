@@ -94,10 +94,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut model = args.model.read(matches)?;
     args.samples.apply(model.triangles.as_mut(), matches);
     let folder = &args.model.model_path;
-    if args.split == Split::Test {
-        model.check_held_out(folder, "--split train")?;
-    }
-    model.check_not_empty(args.split)?;
+    model.check_split(folder, args.split)?;
     if !args.json && !model.altered {
         // A folder that cannot be written fails before minutes of measuring.
         check_writable(folder)?;
@@ -517,10 +514,7 @@ fn measure_mesh_images(
     matches: &ArgMatches,
 ) -> anyhow::Result<()> {
     let model = args.read(matches)?;
-    if split == Split::Test {
-        model.check_held_out(&args.model_path, "--split train")?;
-    }
-    model.check_not_empty(split)?;
+    model.check_split(&args.model_path, split)?;
     if !json {
         check_writable(&args.model_path)?;
     }

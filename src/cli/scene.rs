@@ -104,10 +104,14 @@ impl ReadModel {
         self.trained.clone().unwrap_or_default()
     }
 
-    /// Returns an error if the test split has no views.
-    pub(super) fn check_not_empty(&self, split: Split) -> Result<(), UsageError> {
-        if split == Split::Test && self.dataset.test.is_empty() {
-            return Err(nothing_held_out(self.trained.as_ref(), &self.dataset));
+    /// Returns an error if the held-out views are requested, but there are none or one was a training view.
+    pub(super) fn check_split(&self, model_path: &Path, split: Split) -> anyhow::Result<()> {
+        if split != Split::Test {
+            return Ok(());
+        }
+        self.check_held_out(model_path, "--split train")?;
+        if self.dataset.test.is_empty() {
+            return Err(nothing_held_out(self.trained.as_ref(), &self.dataset).into());
         }
         Ok(())
     }

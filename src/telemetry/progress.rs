@@ -79,7 +79,30 @@ impl Progress {
             return;
         }
         match event {
-            Event::Started { iteration, .. } => self.start(event, *iteration),
+            Event::Started {
+                model_path,
+                device,
+                train_views,
+                test_views,
+                gaussians,
+                iteration,
+                ..
+            } => {
+                self.started = Instant::now();
+                self.status.stage = RunStage::Photometric;
+                self.memory_reported = *iteration;
+                let folder = model_path.display().to_string();
+                let resumed = match iteration {
+                    0 => String::new(),
+                    _ => format!(", resumed at {iteration}"),
+                };
+                self.print(&format!(
+                    "Training on {device}: {train_views} views, {test_views} held out, \
+                     {} Gaussians{resumed}, into {}",
+                    count(*gaussians),
+                    escape_controls(&folder, Newlines::Escaped)
+                ));
+            }
             Event::Step(step) => {
                 self.status.take_step(step);
                 let last = step.iteration >= step.iterations;
@@ -98,8 +121,18 @@ impl Progress {
                     self.print(&line);
                 }
             }
-            Event::CoarseStarted { .. } | Event::Pruned { .. } | Event::Neighbours { .. } => {
-                self.show_coarse(event);
+            Event::CoarseStarted { iteration, iterations, gaussians } => {
+                self.status.stage = RunStage::Coarse;
+                let what = format!("{gaussians} Gaussians, up to iteration {iterations}");
+                self.print_coarse(*iteration, &what);
+            }
+            Event::Pruned { iteration, pruned, gaussians } => {
+                let what = format!("{pruned} transparent Gaussians pruned, {gaussians} left");
+                self.print_coarse(*iteration, &what);
+            }
+            Event::Neighbours { iteration, count, gaussians, seconds } => {
+                let found = format!("{count} nearest neighbours of {gaussians} Gaussians found");
+                self.print_coarse(*iteration, &format!("{found} in {seconds:.2} s"));
             }
             Event::Gpu(report) => self.status.gpu.clone_from(&report.sample),
             Event::Finished { .. } => self.finish(event),
@@ -121,39 +154,7 @@ impl Progress {
         }
     }
 
-    fn start(&mut self, event: &Event, iteration: u32) {
-        self.started = Instant::now();
-        self.status.stage = RunStage::Photometric;
-        self.memory_reported = iteration;
-        if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
-        {
-            let folder = model_path.display().to_string();
-            let resumed =
-                if iteration > 0 { format!(", resumed at {iteration}") } else { String::new() };
-            self.print(&format!(
-                "Training on {device}: {train_views} views, {test_views} held out, \
-                 {} Gaussians{resumed}, into {}",
-                count(*gaussians),
-                escape_controls(&folder, Newlines::Escaped)
-            ));
-        }
-    }
-
-    fn show_coarse(&mut self, event: &Event) {
-        let (iteration, what) = match event {
-            Event::CoarseStarted { iteration, iterations, gaussians } => {
-                self.status.stage = RunStage::Coarse;
-                (iteration, format!("{gaussians} Gaussians, up to iteration {iterations}"))
-            }
-            Event::Pruned { iteration, pruned, gaussians } => {
-                (iteration, format!("{pruned} transparent Gaussians pruned, {gaussians} left"))
-            }
-            Event::Neighbours { iteration, count, gaussians, seconds } => {
-                let found = format!("{count} nearest neighbours of {gaussians} Gaussians found");
-                (iteration, format!("{found} in {seconds:.2} s"))
-            }
-            _ => return,
-        };
+    fn print_coarse(&mut self, iteration: u32, what: &str) {
         self.print(&format!("[{}] Iter {iteration}: {what}", RunStage::Coarse.name()));
     }
 
