@@ -32,7 +32,6 @@ use crate::train::event::Split;
 use crate::train::save::{new_point_cloud, render_mode};
 use crate::train::{Views, render_footprint, scene_extent};
 
-/// Arguments of `splat clean`.
 #[derive(Args)]
 #[command(mut_arg("model_path", |arg| arg.visible_alias(None::<&'static str>).short_alias(None::<char>)))]
 pub(super) struct CleanArgs {
@@ -170,7 +169,6 @@ impl RuleArgs {
     }
 }
 
-/// Task that decides which Gaussians to remove.
 struct ModelCleaning<'a> {
     opened: &'a Opened,
     options: &'a CleanOptions,
@@ -260,7 +258,6 @@ impl CleanReport {
         }
     }
 
-    /// Returns the report as text for the terminal.
     fn described(&self) -> String {
         let Self { gaussians_before, gaussians_after, psnr_before, psnr_after, .. } = self;
         let mut text = match &self.to {
@@ -348,7 +345,6 @@ fn write(
     Ok(())
 }
 
-/// Copies a file if it exists.
 fn copy_file(from: &Path, to: &Path) -> Result<(), OutputError> {
     let Ok(mut source) = fs::File::open(from) else { return Ok(()) };
     replace_file(to, |file| {

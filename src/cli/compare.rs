@@ -16,7 +16,6 @@ use crate::memory::Bytes;
 use crate::telemetry::{MeasuredSplit, RunState, RunSummary};
 use crate::train::event::Split;
 
-/// Arguments of `splat compare`.
 #[derive(Args)]
 #[command(after_help = "Exit code 1 where the PSNR, SSIM or LPIPS of a RUN is worse than the \
                         baseline's by more than the tolerance, 3 where there is none to compare, or \
@@ -706,7 +705,6 @@ fn differences(runs: &[Run]) -> Result<BTreeMap<String, Vec<Value>>, ConfigError
     Ok(rows)
 }
 
-/// Table format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     /// Columns aligned by spaces.
@@ -724,7 +722,6 @@ const MAX_CELL_CHARS: usize = 60;
 /// Smallest change that is shown, per cent.
 const SHOWN_PERCENT: f64 = 0.005;
 
-/// Returns the comparison as text for the terminal.
 fn comparison_text(comparison: &Comparison<'_>, style: Style) -> String {
     let mut text = table_text(&figures(comparison), style);
     text.push_str("\n\n↑ higher is better, ↓ lower is better");

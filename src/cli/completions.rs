@@ -13,7 +13,6 @@ use super::parser::named_values;
 use crate::files::{create_folder, write_text};
 use crate::guide::GUIDES;
 
-/// Arguments of `splat completions`.
 #[derive(Args)]
 pub(super) struct CompletionsArgs {
     /// For which shell, or `man` for the manual page

@@ -59,7 +59,6 @@ pub(super) struct DeviceOptions {
 /// Position of a rank on its host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankPlace {
-    /// Number of ranks.
     pub(super) world: u32,
     /// Known number of ranks on this host.
     pub(super) ranks_here: u32,

@@ -19,7 +19,6 @@ use super::lpips::{lpips_in_words, weights_advice};
 use super::output::print_report;
 use super::train_args;
 
-/// Arguments of `splat doctor`.
 #[derive(Args)]
 #[command(
     after_help = "Exit codes: 0 where `splat train` can run; 1 where it would refuse to, or \

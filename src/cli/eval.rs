@@ -39,7 +39,6 @@ use crate::train::eval::{EvalRequest, ShownViews, evaluate};
 use crate::train::event::{Evaluation, Metrics, Split};
 use crate::train::pictures::byte;
 
-/// Arguments of `splat eval`.
 #[derive(Args)]
 pub(super) struct EvalArgs {
     #[command(flatten)]
@@ -135,7 +134,6 @@ fn write_tables(folder: &Path, evaluation: &Evaluation) -> Result<(), OutputErro
     update_summary(folder, evaluation)
 }
 
-/// Task that measures one split of the scene.
 struct Evaluating<'a> {
     opened: &'a Opened,
     split: Split,
@@ -235,7 +233,6 @@ struct GeometryReport {
 /// Figure of some figures.
 type Figure<T> = fn(&T) -> f64;
 
-/// Returns the figures as text for the terminal.
 fn figure_table(report: &GeometryReport) -> String {
     let GeometryReport { mesh, truth, cameras, comparison } = report;
     let Comparison { diagonal, clamp, .. } = *comparison;
@@ -637,7 +634,6 @@ fn mean(views: &[MeshImage]) -> ImageFigures {
     }
 }
 
-/// Returns the figures as text for the terminal.
 fn image_table(report: &MeshImages, mesh: &Mesh) -> String {
     let ImageFigures { psnr, ssim, l1, covered_psnr, covered } = report.mean;
     let colours = if report.is_textured { "texture" } else { "colours of vertices" };

@@ -396,7 +396,6 @@ fn cut(splats: &mut Splats, options: &CutOptions, file: &Frame) -> usize {
     left_out
 }
 
-/// Returns the report as text for the terminal.
 fn described(exported: &Exported) -> String {
     let Exported { to, sh_degree, left_out, written, .. } = exported;
     let WriteReport { splats, bytes, errors, .. } = written;

@@ -13,7 +13,6 @@ use crate::telemetry::is_plain_wanted;
 /// Maximum width of a text, columns.
 const WIDTH: usize = 100;
 
-/// Arguments of `splat help`.
 #[derive(Args)]
 pub(super) struct HelpArgs {
     /// Topic of a guide, or a command

@@ -33,7 +33,6 @@ use crate::telemetry::WorkProgress;
 use crate::train::appearance::compensation;
 use crate::train::{Views, forecast, render_footprint};
 
-/// Arguments of `splat mesh`.
 #[derive(Args)]
 pub(super) struct MeshArgs {
     #[command(flatten)]
@@ -165,7 +164,6 @@ struct MadeMesh {
     texture: Option<MeshTexture>,
 }
 
-/// Task that makes a mesh of a model.
 struct Meshing<'a> {
     options: &'a MeshOptions,
     opened: &'a Opened,

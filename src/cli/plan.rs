@@ -34,7 +34,6 @@ use crate::mesh::MeshOptions;
 use crate::train::schedule::view_divisor;
 use crate::train::{forecast, render_footprint};
 
-/// Arguments of `splat plan`.
 #[derive(Args)]
 pub(super) struct PlanArgs {
     /// Options in TOML; flags win over it

@@ -18,7 +18,6 @@ use crate::memory::Bytes;
 use crate::telemetry::{BufferPeak, Finding, GpuSummary, Point, Profile, is_plain_wanted};
 use crate::train::event::PhasePeak;
 
-/// Arguments of `splat profile`.
 #[derive(Args)]
 pub(super) struct ProfileArgs {
     /// Model folder of a run, or latest [default: latest]

@@ -164,7 +164,6 @@ impl RankGroup {
         Ok(Self { place: RankPlace { world, ranks_here, gpu: gpu_of(launch) }, line, link })
     }
 
-    /// Returns the number of ranks.
     pub(super) fn world(&self) -> u32 {
         self.place.world
     }

@@ -175,7 +175,6 @@ fn set_aside(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Task that refines a mesh.
 struct Refining<'a> {
     args: &'a RefineArgs,
     opened: &'a Opened,

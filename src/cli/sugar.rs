@@ -299,7 +299,6 @@ fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>
     .into())
 }
 
-/// Arguments of `splat sugar`.
 #[derive(Args)]
 #[command(mut_arg("clean", |arg| arg.hide(true)))]
 pub(super) struct SugarArgs {

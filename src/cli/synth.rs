@@ -18,7 +18,6 @@ use crate::model::Gaussians;
 use crate::synth::{SurfaceDisc, SynthOptions, surfels, write_scene, write_truth};
 use crate::train::save::new_point_cloud;
 
-/// Arguments of `splat synth`.
 #[derive(Args)]
 pub(super) struct SynthArgs {
     /// Folder of the scene; made if it is missing

@@ -125,7 +125,6 @@ pub(super) fn train(
     group.on_all(&options, Training { args, resolved, lpips, started }).map(Some)
 }
 
-/// Task that trains a model.
 struct Training<'a> {
     args: &'a TrainArgs,
     resolved: ResolvedRun,

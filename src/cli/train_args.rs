@@ -12,7 +12,6 @@ use crate::config::{Config, preset_for_card};
 use crate::memory::Bytes;
 use crate::telemetry::{LogDetail, ProgressStyle};
 
-/// Arguments of `splat train`.
 #[derive(Args)]
 #[expect(clippy::struct_excessive_bools, reason = "switches, of which any may be given")]
 pub(super) struct TrainArgs {

@@ -17,7 +17,6 @@ use crate::dataset::Frame;
 use crate::export::{offset_path, write_offset};
 use crate::files::OutputError;
 
-/// Arguments of `splat export`.
 #[derive(Args)]
 pub(in crate::cli) struct ExportArgs {
     /// Read a file of Gaussians instead of a model

@@ -446,7 +446,6 @@ pub(super) fn fits(budget: Option<Budget>, forecast: &Forecast) -> Option<bool> 
     budget.map(|budget| forecast.least <= budget.bytes)
 }
 
-/// Returns the report as text for the terminal.
 pub(super) fn plan_text(report: &PlanReport) -> String {
     let mut text = String::new();
     push_head(&mut text, report);

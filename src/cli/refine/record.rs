@@ -166,7 +166,6 @@ impl RefineRecord {
         })
     }
 
-    /// Writes the record into a folder.
     pub(super) fn write(&self, folder: &Path) -> Result<(), OutputError> {
         folder::write_record(&folder.join(RECORD), self)
     }
@@ -284,7 +283,6 @@ fn refinement_time() -> impl TypedValueParser<Value = u32> {
     ])
 }
 
-/// Arguments of `splat refine`.
 #[derive(Args)]
 pub(in crate::cli) struct RefineArgs {
     #[command(flatten)]
