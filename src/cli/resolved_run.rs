@@ -13,8 +13,7 @@ use super::continued::{
 };
 use super::device::resolve_on_device;
 use super::exit::{NothingToTrain, UsageError};
-use super::folder;
-use super::folder::TrainedViews;
+use super::folder::{self, TrainedViews};
 use super::lpips::LpipsDemand;
 use super::output::shell_word;
 use super::parser::is_typed;

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf, absolute};
 
 use clap::Args;
 
-use super::folder;
-use super::folder::TrainedViews;
+use super::folder::{self, TrainedViews};
 use super::output::print;
 use super::scene::open_scene;
 use crate::config::Config;

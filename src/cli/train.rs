@@ -312,14 +312,14 @@ fn resume_command(args: &TrainArgs, resolved: &ResolvedRun) -> String {
 /// Adds the command that resumes the run to errors about GPU memory and disk space.
 fn add_command(error: TrainError, resolved: &ResolvedRun, command: &str) -> anyhow::Error {
     let command = command.to_owned();
-    if matches!(error, TrainError::NoSpace { .. }) {
-        return OutOfSpace { stopped: error, command }.into();
+    match error {
+        TrainError::NoSpace { .. } => OutOfSpace { stopped: error, command }.into(),
+        TrainError::OutOfMemory { .. } => {
+            let less = less_memory(&error, &resolved.config);
+            OutOfMemory { stopped: error, command, less }.into()
+        }
+        other => other.into(),
     }
-    if !matches!(error, TrainError::OutOfMemory { .. }) {
-        return error.into();
-    }
-    let less = less_memory(&error, &resolved.config);
-    OutOfMemory { stopped: error, command, less }.into()
 }
 
 // Notices before training.
