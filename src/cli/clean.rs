@@ -103,8 +103,21 @@ fn clean_model(
         "splat clean removes Gaussians, and training has removed the hidden triangles of this model already. Use it as \
          it is, or cut it with splat export --crop",
     )])?;
-    let options = args.rules.options(scene_extent(&model.dataset), &model.dataset.frame);
-    check_model(&model, &options, model_path)?;
+    if model.gaussians.is_empty() {
+        let shown = model_path.display();
+        anyhow::bail!(DataError(format!("{shown}: the model holds no Gaussians. Train it first")));
+    }
+    let RuleArgs { max_loss, near, place } = &args.rules;
+    let CropOptions { crop, crop_sphere } = place.converted(&model.dataset.frame);
+    let options = CleanOptions {
+        max_loss: *max_loss,
+        near: near * scene_extent(&model.dataset),
+        boxes: crop,
+        sphere: crop_sphere,
+    };
+    if !options.keeps_any(&model.gaussians) {
+        return Err(nothing_left(model_path).into());
+    }
     let target = if args.dry_run {
         None
     } else {
@@ -137,35 +150,11 @@ fn clean_model(
     printed
 }
 
-/// Returns an error if the model is empty or the crop would remove every Gaussian.
-fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result<(), DataError> {
-    let shown = path.display();
-    if model.gaussians.is_empty() {
-        return Err(DataError(format!("{shown}: the model holds no Gaussians. Train it first")));
-    }
-    if !options.keeps_any(&model.gaussians) {
-        return Err(nothing_left(path));
-    }
-    Ok(())
-}
-
 fn nothing_left(path: &Path) -> DataError {
     DataError(format!(
         "{}: none of its Gaussians is left. Give a larger --crop or --crop-sphere",
         path.display()
     ))
-}
-
-impl RuleArgs {
-    fn options(&self, extent: f64, frame: &Frame) -> CleanOptions {
-        let CropOptions { crop, crop_sphere } = self.place.converted(frame);
-        CleanOptions {
-            max_loss: self.max_loss,
-            near: self.near * extent,
-            boxes: crop,
-            sphere: crop_sphere,
-        }
-    }
 }
 
 struct ModelCleaning<'a> {

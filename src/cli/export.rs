@@ -62,7 +62,11 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let (mut splats, dropped) = read_splats(&from, args.input_spz_axes)?;
     let mut placement = args.place.placements(&file, &splats.columns().means)?;
     let page_unit = match format {
-        SplatFormat::Html(_) => unit_of_page(&splats, args.place.scale),
+        // A page stores SPZ, which needs another unit than 1 for very small and very large scenes.
+        SplatFormat::Html(_) => {
+            let (_, radius) = middle_and_radius(&splats.columns().means);
+            Frame::unit_of(args.place.scale * f64::from(radius))
+        }
         _ => 1.0,
     };
     if page_unit != 1.0 {
@@ -117,13 +121,6 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let sh_degree = if is_flat { 0 } else { splats.sh_degree() };
     let exported = Exported { from, to, sh_degree, left_out, written };
     print_report(&exported, args.json, described)
-}
-
-/// Returns the unit of an HTML page, in units of the placed scene. The page stores SPZ, which needs another unit than
-/// 1 for very small and very large scenes.
-fn unit_of_page(splats: &Splats, scale: f64) -> f64 {
-    let (_, radius) = middle_and_radius(&splats.columns().means);
-    Frame::unit_of(scale * f64::from(radius))
 }
 
 /// Warns if SPZ clamps the sizes of more than 5 % of the Gaussians. The sizes already include `scale`.
