@@ -193,7 +193,7 @@ impl Exit {
         let by_type = BY_TYPE.iter().find(|(is, _)| is(cause)).map(|(_, exit)| *exit);
         by_type
             .or_else(|| outcome(cause, |EndedRank(code)| Self::of_code(*code)))
-            .or_else(|| outcome(cause, |JoinFailed { source }| Self::of_join(source)))
+            .or_else(|| outcome(cause, Self::of_join))
             .or_else(|| outcome(cause, Self::of_device))
             .or_else(|| outcome(cause, Self::of_extraction))
             .or_else(|| outcome(cause, Self::of_training))
@@ -354,14 +354,6 @@ pub(super) fn message(error: &anyhow::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 #[error("a process of the run ended with exit code {0}, as it says above")]
 pub(super) struct EndedRank(pub(super) u8);
-
-/// Failure of the ranks to join.
-#[derive(Debug, thiserror::Error)]
-#[error("{source}")]
-pub(super) struct JoinFailed {
-    #[source]
-    pub(super) source: JoinError,
-}
 
 /// Death of a rank.
 #[derive(Debug, thiserror::Error)]

@@ -42,7 +42,7 @@ use crate::train::follower::{FollowerRun, fingerprint, fingerprint_of};
 #[cfg(kernels)]
 use crate::backend::cuda::ranks::CudaShard;
 
-pub(super) use super::exit::{DeadRank, EndedRank, JoinFailed, StoppedJoin};
+pub(super) use super::exit::{DeadRank, EndedRank, StoppedJoin};
 pub(super) use launch::{GpuCount, RankCount, is_launched};
 
 // Role of this process in a run.
@@ -155,10 +155,8 @@ impl RankGroup {
             end();
         };
         link.watch(signals::request_stop, end_with)?;
-        let exchange = Exchange::connect(data, JOIN_TIME).map_err(|source| {
-            link.fail(Exit::Device.code(), &source.to_string());
-            JoinFailed { source }
-        })?;
+        let exchange = Exchange::connect(data, JOIN_TIME)
+            .inspect_err(|error| link.fail(Exit::Device.code(), &error.to_string()))?;
         let line = Some(RankLine::new(exchange));
         let ranks_here = launch.local_world.unwrap_or(1);
         Ok(Self { place: RankPlace { world, ranks_here, gpu: gpu_of(launch) }, line, link })
@@ -270,7 +268,7 @@ fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
     thread::spawn(move || sender.send(join(&launch, &claims, JOIN_TIME)).ok());
     loop {
         match receiver.recv_timeout(POLL_INTERVAL) {
-            Ok(joined) => return Ok(joined.map_err(|source| JoinFailed { source })?),
+            Ok(joined) => return Ok(joined?),
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
                 return Err(StoppedJoin.into());
             }

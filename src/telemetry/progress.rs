@@ -30,15 +30,10 @@ pub struct Progress {
     status: RunStatus,
     started: Instant,
     memory_reported: u32,
-    shown: Option<ShownLine>,
+    /// Time and iteration of the last line.
+    shown: Option<(Instant, u32)>,
     encoder: Encoder,
     closing: Closing,
-}
-
-#[derive(Clone, Copy)]
-struct ShownLine {
-    at: Instant,
-    iteration: u32,
 }
 
 impl Progress {
@@ -107,7 +102,7 @@ impl Progress {
                 self.status.take_step(step);
                 let last = step.iteration >= step.iterations;
                 let interval = if self.bar.is_some() { BAR_INTERVAL } else { LINE_INTERVAL };
-                if last || self.shown.is_none_or(|shown| shown.at.elapsed() >= interval) {
+                if last || self.shown.is_none_or(|(at, _)| at.elapsed() >= interval) {
                     self.show_line();
                 }
             }
@@ -174,7 +169,7 @@ impl Progress {
             }
             None => self.print(&format!("{} {line}", stage.name())),
         }
-        self.shown = Some(ShownLine { at: Instant::now(), iteration });
+        self.shown = Some((Instant::now(), iteration));
     }
 
     /// Replaces the bar by its last line.
@@ -183,7 +178,7 @@ impl Progress {
         if let Some(bar) = &bar {
             bar.finish_and_clear();
         }
-        let shown = self.shown.map(|shown| shown.iteration);
+        let shown = self.shown.map(|(_, iteration)| iteration);
         if bar.is_some() || self.status.step.as_ref().map(|step| step.iteration) != shown {
             self.show_line();
         }
