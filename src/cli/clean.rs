@@ -15,12 +15,11 @@ use super::exit::DataError;
 use super::folder::{self, TRAINED_VIEWS, TrainedViews};
 use super::output::{print_report, shell_word};
 use super::parser::parse;
-use super::scene::{ModelArgs, Opened, ReadModel, absolute, none_to_compare};
+use super::scene::{ModelArgs, Opened, absolute, none_to_compare};
 use super::stages::flag;
 use crate::backend::{RenderSettings, TrainDevice};
 use crate::clean::{CleanOptions, CleanRule, Cleaning, bytes_beside, clean};
 use crate::config::PrimitiveName;
-use crate::dataset::Frame;
 use crate::export::{PlyStyle, write_ply_chunks};
 use crate::files::{
     FolderLock, OutputError, WorkFolder, check_writable, create_folder, replace_file, write_text,

@@ -17,8 +17,7 @@ use crate::config::{Config, DeviceChoice, Layers, preset_names, resolve};
 use crate::dataset::Dataset;
 use crate::memory::plan::{
     BoundSizes, Forecast, Host, ModelSize, PlannedColorTables, PlannedMeshing, PlannedPhotographs,
-    PlannedRefinement, PlannedRow, PlannedRun, PlannedStage, Storage, ViewGrowth, ViewSize, nccl,
-    nccl_blocks,
+    PlannedRefinement, PlannedRow, PlannedRun, Storage, ViewGrowth, ViewSize, nccl, nccl_blocks,
 };
 use crate::memory::{Allowance, Bytes, Limit};
 use crate::mesh::{Corner, MeshOptions, MeshedScene, TextureSource, WorldBox, mesh_host_rows};

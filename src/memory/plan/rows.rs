@@ -220,6 +220,12 @@ impl Host<'_> {
     }
 }
 
+/// Returns the bytes of the row with this label, 0 without one.
+#[cfg(test)]
+pub(super) fn bytes_of(rows: &[PlannedRow], label: &str) -> u64 {
+    rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,8 +267,7 @@ mod tests {
     #[test]
     fn tables_have_whole_lane_blocks() {
         let rows = size(33, 1, Storage::Full).regions();
-        let bytes =
-            |label: &str| rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0);
+        let bytes = |label| bytes_of(&rows, label);
         assert_eq!(bytes("geometry"), 64 * 11 * 4);
         assert_eq!(bytes("sh"), 64 * 12 * 4);
         assert_eq!(bytes("sh, steps taken"), 2 * 4);
