@@ -91,15 +91,12 @@ fn run_lines() -> Vec<Section> {
     first.chain(blocks).chain(rows).collect()
 }
 
-fn doctor_lines() -> impl Iterator<Item = Section> {
-    let machines = doctor::samples().into_iter();
-    machines.map(|(name, lines)| (format!("Doctor: {name}"), lines))
-}
-
 #[test]
 fn messages_are_as_reviewed() {
     let mut text = String::new();
-    let lines = parser_errors().into_iter().chain(run_lines()).chain(doctor_lines());
+    let machines = doctor::samples().into_iter();
+    let doctors = machines.map(|(name, lines)| (format!("Doctor: {name}"), lines));
+    let lines = parser_errors().into_iter().chain(run_lines()).chain(doctors);
     for (name, messages) in errors().into_iter().chain(lines) {
         writeln!(text, "\n## {name}\n").unwrap();
         messages.iter().for_each(|message| writeln!(text, "{message}").unwrap());

@@ -217,13 +217,6 @@ impl RankGroup {
         done
     }
 
-    /// Lets the other ranks go, where there was nothing to do for them.
-    fn dismiss(&mut self) {
-        if let Ok(line) = self.take_line() {
-            Leader::new(CpuShard::new(Cpu::new(), line)).end().ok();
-        }
-    }
-
     /// Rejects what several processes cannot train yet. Logs how many processes have nothing to draw.
     pub(super) fn check(&self, config: &Config) -> Result<(), UsageError> {
         let is_gpu = self.device_options(config).is_gpu();
@@ -304,13 +297,6 @@ fn end() {
     process::exit(i32::from(Exit::Device.code()));
 }
 
-/// After an error that another rank's end may be the cause of: waits for the news, which ends the process.
-fn wait_for_news(error: &anyhow::Error) {
-    if matches!(device_error(error), Some(DeviceError::Exchange(_))) {
-        sleep(NEWS_TIME);
-    }
-}
-
 // Rank 0 trains and leads the other ranks.
 
 /// Joins the other ranks, does rank 0's work, and dismisses the other ranks.
@@ -325,11 +311,17 @@ pub(super) fn lead<T>(
     let done = work(&mut group);
     match &done {
         Err(error) if !error.is::<Interrupted>() => {
-            wait_for_news(error);
+            // Another rank's end may be the cause. The news of it ends this process.
+            if matches!(device_error(error), Some(DeviceError::Exchange(_))) {
+                sleep(NEWS_TIME);
+            }
             group.link.fail(Exit::of(error).code(), &message(error));
         }
         _ => {
-            group.dismiss();
+            // Without training the other ranks still wait for work.
+            if let Ok(line) = group.take_line() {
+                Leader::new(CpuShard::new(Cpu::new(), line)).end().ok();
+            }
             group.link.leave();
         }
     }

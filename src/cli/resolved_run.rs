@@ -473,7 +473,7 @@ pub(super) fn log_budget(config: &Config) {
 }
 
 /// Reports the processor's default of `--n-samples-for-sdf`.
-pub(super) fn log_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
+fn log_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
     let samples = config.sugar.n_samples_for_sdf;
     let usual = Config::default().sugar.n_samples_for_sdf;
     let is_given = is_typed(matches, "n_samples_for_sdf") || samples == usual;
