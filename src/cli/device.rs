@@ -154,7 +154,6 @@ pub(super) fn resolve_on_device(layers: Layers<'_>) -> Result<(Config, Layers<'_
     Ok((resolve(layers)?, layers))
 }
 
-/// Opens the processor with these options.
 pub(super) fn processor(options: &DeviceOptions) -> anyhow::Result<Cpu<f32>> {
     let is_typed = |key: &str| options.typed.as_ref().is_none_or(|typed| typed.contains(key));
     let idle = options.memory.idle_on_cpu(is_typed)?;

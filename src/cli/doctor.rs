@@ -242,16 +242,13 @@ struct Findings {
     /// Free space in the working directory, where models go by default.
     disk_free: Option<Bytes>,
     wsl: bool,
-    /// Build of the CUDA kernels, if any.
     kernels: Option<KernelBuild>,
     gpus: Vec<Gpu>,
     /// Reason that the management library lists no GPU.
     nvml: Option<String>,
-    /// GPU that training runs on.
     trains_on_gpu: Option<UsableGpu>,
     /// Recommended preset for the GPU's memory, if it needs one.
     preset: Option<&'static str>,
-    /// Total memory of the GPU.
     gpu_memory: Option<Bytes>,
     /// Reason that the present GPU cannot be used.
     gpu_problem: Option<String>,

@@ -230,7 +230,6 @@ struct GeometryReport {
     comparison: Comparison,
 }
 
-/// Figure of some figures.
 type Figure<T> = fn(&T) -> f64;
 
 fn figure_table(report: &GeometryReport) -> String {

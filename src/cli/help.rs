@@ -20,7 +20,6 @@ pub(super) struct HelpArgs {
     topic: Option<String>,
 }
 
-/// Returns the lines that list the guides.
 pub(super) fn guide_list() -> String {
     let rows = GUIDES.map(|guide| format!("  {:<12} {}", guide.topic, guide.title()));
     format!("Guides (splat help TOPIC):\n{}", rows.join("\n"))

@@ -110,7 +110,6 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
     }
 }
 
-/// Returns advice for missing weights.
 pub(super) fn weights_advice(search: &WeightsSearch) -> String {
     // The heads of a network come from the `lpips` package.
     let Some(network) = &search.without_heads else {

@@ -78,7 +78,6 @@ fn next_lines(model: &Path, config: &Config) -> Vec<String> {
     rows.iter().flat_map(|(name, command)| command_rows(name, command)).collect()
 }
 
-/// Returns the rows of a named command.
 fn command_rows(name: &str, command: &str) -> Vec<String> {
     let names = std::iter::once(name).chain(std::iter::repeat(""));
     names.zip(folded(command)).map(|(name, part)| closing_row(name, &part)).collect()

@@ -78,7 +78,6 @@ fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, DataError> {
     }
 }
 
-/// Reads the profile of the run in this model folder.
 fn read(model_path: &Path) -> Result<Profile, DataError> {
     Profile::read(model_path).map_err(|error| DataError(error.to_string()))
 }

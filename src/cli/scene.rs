@@ -68,7 +68,6 @@ pub(super) struct ReadModel {
     pub(super) iteration: u32,
     /// True if the scene options differ from those of the training.
     pub(super) altered: bool,
-    /// Scene options of the training.
     trained_scene: SceneOptions,
     /// Training views, if recorded.
     trained: Option<TrainedViews>,
@@ -508,7 +507,6 @@ pub(super) fn training_cameras_of(
 
 // Triangle models.
 
-/// Sampling of triangles.
 #[derive(Args)]
 pub(super) struct TriangleSamples {
     /// Samples along each side of a pixel of a model of triangles

@@ -302,7 +302,6 @@ fn host_room<B: TrainDevice>(
     })?)
 }
 
-/// Returns the command that continues the run.
 fn resume_command(args: &TrainArgs, resolved: &ResolvedRun) -> String {
     let clean = if args.clean { " --clean" } else { "" };
     let ranks = args.ranks_flag();

@@ -186,7 +186,6 @@ pub(super) fn has_clock(layer: &Table) -> bool {
     has_option(layer, OptimizeOptions::NAME, "time_budget")
 }
 
-/// True if a layer has an option.
 fn has_option(layer: &Table, section: &str, key: &str) -> bool {
     layer.get(section).is_some_and(|section| section.get(key).is_some())
 }

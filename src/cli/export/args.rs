@@ -95,7 +95,6 @@ pub(super) enum VertexColors {
     Base,
 }
 
-/// Format of an exported file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExportFormat {
     /// Gaussians, with default options.
@@ -143,7 +142,6 @@ pub(super) struct CutOptions {
     pub(super) sh_degree: u32,
 }
 
-/// Up axis of COLMAP.
 pub(super) const SCENE_UP: UpAxis = UpAxis::NegativeY;
 
 /// Options that move the scene.

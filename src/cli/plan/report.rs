@@ -73,7 +73,6 @@ pub(super) struct Largest {
     /// Number with `--offload sh`, if the run uses it and the host has enough memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offloaded: Option<u64>,
-    /// RAM of the offloaded tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offloaded_ram: Option<Bytes>,
     /// Storage that the preset chooses.

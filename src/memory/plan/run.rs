@@ -529,7 +529,6 @@ mod tests {
         }
     }
 
-    /// Returns a run with a coarse stage.
     fn coarse(gaussians: u64, maps: Maps) -> PlannedRun {
         let coarse = PlannedCoarse { neighbours: 16, shortens: true, maps };
         PlannedRun { coarse: Some(coarse), ..run(gaussians, Storage::Full) }
