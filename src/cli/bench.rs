@@ -12,7 +12,6 @@ use crate::bench::{BenchReport, BenchSetup, measure};
 use crate::config::{Config, PrimitiveName, SugarOptions};
 use crate::train::render_footprint;
 
-/// Arguments of `splat bench`.
 #[derive(Args)]
 pub(super) struct BenchArgs {
     #[command(flatten)]

@@ -6,22 +6,20 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{ArgMatches, Args};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::check::{check, warn, warn_about_images};
 use super::crop::{CropOptions, number};
 use super::device::{self, DeviceOptions, Task};
 use super::exit::DataError;
-use super::folder;
-use super::folder::{TRAINED_VIEWS, TrainedViews};
+use super::folder::{self, TRAINED_VIEWS, TrainedViews};
 use super::output::{print_report, shell_word};
 use super::parser::parse;
-use super::scene::{ModelArgs, Opened, ReadModel, absolute, none_to_compare};
+use super::scene::{ModelArgs, Opened, absolute, none_to_compare};
 use super::stages::flag;
 use crate::backend::{RenderSettings, TrainDevice};
 use crate::clean::{CleanOptions, CleanRule, Cleaning, bytes_beside, clean};
 use crate::config::PrimitiveName;
-use crate::dataset::Frame;
 use crate::export::{PlyStyle, write_ply_chunks};
 use crate::files::{
     FolderLock, OutputError, WorkFolder, check_writable, create_folder, replace_file, write_text,
@@ -32,7 +30,6 @@ use crate::train::event::Split;
 use crate::train::save::{new_point_cloud, render_mode};
 use crate::train::{Views, render_footprint, scene_extent};
 
-/// Arguments of `splat clean`.
 #[derive(Args)]
 #[command(mut_arg("model_path", |arg| arg.visible_alias(None::<&'static str>).short_alias(None::<char>)))]
 pub(super) struct CleanArgs {
@@ -105,8 +102,21 @@ fn clean_model(
         "splat clean removes Gaussians, and training has removed the hidden triangles of this model already. Use it as \
          it is, or cut it with splat export --crop",
     )])?;
-    let options = args.rules.options(scene_extent(&model.dataset), &model.dataset.frame);
-    check_model(&model, &options, model_path)?;
+    if model.gaussians.is_empty() {
+        let shown = model_path.display();
+        anyhow::bail!(DataError(format!("{shown}: the model holds no Gaussians. Train it first")));
+    }
+    let RuleArgs { max_loss, near, place } = &args.rules;
+    let CropOptions { crop, crop_sphere } = place.converted(&model.dataset.frame);
+    let options = CleanOptions {
+        max_loss: *max_loss,
+        near: near * scene_extent(&model.dataset),
+        boxes: crop,
+        sphere: crop_sphere,
+    };
+    if !options.keeps_any(&model.gaussians) {
+        return Err(nothing_left(model_path).into());
+    }
     let target = if args.dry_run {
         None
     } else {
@@ -139,18 +149,6 @@ fn clean_model(
     printed
 }
 
-/// Returns an error if the model is empty or the crop would remove every Gaussian.
-fn check_model(model: &ReadModel, options: &CleanOptions, path: &Path) -> Result<(), DataError> {
-    let shown = path.display();
-    if model.gaussians.is_empty() {
-        return Err(DataError(format!("{shown}: the model holds no Gaussians. Train it first")));
-    }
-    if !options.keeps_any(&model.gaussians) {
-        return Err(nothing_left(path));
-    }
-    Ok(())
-}
-
 fn nothing_left(path: &Path) -> DataError {
     DataError(format!(
         "{}: none of its Gaussians is left. Give a larger --crop or --crop-sphere",
@@ -158,19 +156,6 @@ fn nothing_left(path: &Path) -> DataError {
     ))
 }
 
-impl RuleArgs {
-    fn options(&self, extent: f64, frame: &Frame) -> CleanOptions {
-        let CropOptions { crop, crop_sphere } = self.place.converted(frame);
-        CleanOptions {
-            max_loss: self.max_loss,
-            near: self.near * extent,
-            boxes: crop,
-            sphere: crop_sphere,
-        }
-    }
-}
-
-/// Task that decides which Gaussians to remove.
 struct ModelCleaning<'a> {
     opened: &'a Opened,
     options: &'a CleanOptions,
@@ -260,7 +245,6 @@ impl CleanReport {
         }
     }
 
-    /// Returns the report as text for the terminal.
     fn described(&self) -> String {
         let Self { gaussians_before, gaussians_after, psnr_before, psnr_after, .. } = self;
         let mut text = match &self.to {
@@ -348,7 +332,6 @@ fn write(
     Ok(())
 }
 
-/// Copies a file if it exists.
 fn copy_file(from: &Path, to: &Path) -> Result<(), OutputError> {
     let Ok(mut source) = fs::File::open(from) else { return Ok(()) };
     replace_file(to, |file| {
@@ -357,13 +340,6 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), OutputError> {
 }
 
 // Cleaning as the end of `splat train --clean`.
-
-/// Record of an earlier cleaning.
-#[derive(Deserialize)]
-struct CleanedBefore {
-    /// Iteration of the Gaussians that were cleaned.
-    iteration: u32,
-}
 
 /// Cleans the last Gaussians of a model folder like `splat clean -m MODEL`, unless they are clean already. Returns
 /// the folder of the cleaned model and moves an older one aside.
@@ -377,7 +353,12 @@ pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
     tracing::info!("Cleaning the model");
     let line = [flag("model-path", model_path), "--overwrite".into()];
     let (args, matches) = parse::<CleanArgs>("clean", &line)?;
-    clean_model(&args, &matches, print_figures).inspect_err(|_| {
+    // The report goes to the log instead of stdout.
+    let log = |report: &CleanReport| {
+        report.described().lines().for_each(|line| tracing::info!("{line}"));
+        Ok(())
+    };
+    clean_model(&args, &matches, log).inspect_err(|_| {
         tracing::warn!(
             "the model is trained and saved, but not cleaned. To clean it: splat clean -m {}",
             shell_word(model_path)
@@ -386,17 +367,12 @@ pub(super) fn clean_trained(model_path: &Path) -> anyhow::Result<PathBuf> {
     Ok(cleaned)
 }
 
-/// Logs the report instead of printing it to stdout.
-fn print_figures(report: &CleanReport) -> anyhow::Result<()> {
-    report.described().lines().for_each(|line| tracing::info!("{line}"));
-    Ok(())
-}
-
 /// True if this iteration was cleaned after it was saved.
 fn is_cleaned(cleaned: &Path, iteration: u32, ply: &Path) -> bool {
     let record = cleaned.join(folder::CLEANING);
     let before = fs::read_to_string(&record).ok();
-    let before = before.and_then(|text| serde_json::from_str::<CleanedBefore>(&text).ok());
+    let before = before.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
     let written = |path: &Path| fs::metadata(path).and_then(|about| about.modified()).ok();
-    before.is_some_and(|before| before.iteration == iteration) && written(&record) >= written(ply)
+    before.is_some_and(|before| before["iteration"] == iteration)
+        && written(&record) >= written(ply)
 }

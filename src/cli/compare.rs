@@ -16,7 +16,6 @@ use crate::memory::Bytes;
 use crate::telemetry::{MeasuredSplit, RunState, RunSummary};
 use crate::train::event::Split;
 
-/// Arguments of `splat compare`.
 #[derive(Args)]
 #[command(after_help = "Exit code 1 where the PSNR, SSIM or LPIPS of a RUN is worse than the \
                         baseline's by more than the tolerance, 3 where there is none to compare, or \
@@ -311,11 +310,8 @@ impl Figure {
 
 /// Returns all figures of a run in table order.
 fn figures_of(summary: &RunSummary) -> Vec<Figure> {
-    let mut figures = metrics(summary);
-    figures.extend(losses(summary));
-    figures.extend(resources(summary));
-    figures.extend(peaks(summary));
-    figures
+    let figures = metrics(summary).into_iter().chain(losses(summary));
+    figures.chain(resources(summary)).chain(peaks(summary)).collect()
 }
 
 /// Returns the metrics of all splits, held-out views first.
@@ -407,23 +403,20 @@ fn notes_of(run: &RunSummary, baseline: &RunSummary) -> Vec<String> {
                 measured.iteration
             ));
         }
-        if let Some(before) = baseline.metrics.get(split)
-            && before.iteration != measured.iteration
-        {
+        let Some(before) = baseline.metrics.get(split) else { continue };
+        if before.iteration != measured.iteration {
             notes.push(format!(
                 "its {split} views were measured at iteration {}, those of the baseline at {}",
                 measured.iteration, before.iteration
             ));
         }
-        if baseline.metrics.contains_key(split) && measured.views.is_none() {
+        if measured.views.is_none() {
             notes.push(format!(
                 "which {split} views it was measured on is not known, so they may be others than those \
                  of another run"
             ));
         }
-        if let Some(before) = baseline.metrics.get(split)
-            && let Some(difference) = other_views(measured, before)
-        {
+        if let Some(difference) = other_views(measured, before) {
             notes.push(format!(
                 "its {split} views are not those of the baseline, so their figures cannot be compared: \
                  {difference}"
@@ -504,38 +497,31 @@ fn by_key<S: Serializer>(figures: &[ComparedFigure], serializer: S) -> Result<S:
 }
 
 impl<'a> Comparison<'a> {
-    /// Compares runs. The first run is the baseline.
+    /// Compares at least one run. The first run is the baseline.
     fn new(runs: &'a [Run], tolerance: Tolerance) -> Result<Self, ConfigError> {
-        let (baseline, others) =
-            runs.split_first().map_or((None, runs), |(first, rest)| (Some(first), rest));
-        let base = baseline.map(|run| figures_of(&run.summary)).unwrap_or_default();
+        let baseline = &runs[0];
+        let base = figures_of(&baseline.summary);
         let compared = runs.iter().enumerate().map(|(place, run)| {
-            let before = baseline.map_or(&run.summary, |baseline| &baseline.summary);
-            let figures = figures_of(&run.summary);
-            let other_views = splits_of_other_views(&run.summary, before);
+            let summary = &run.summary;
+            let figures = figures_of(summary);
+            let other_views = splits_of_other_views(summary, &baseline.summary);
             let figures = if place == 0 {
                 figures.into_iter().map(ComparedFigure::alone).collect()
             } else {
                 compare(figures, &base, tolerance, &other_views)
             };
-            let (notes, origin) = (notes_of(&run.summary, before), Origin::of(run));
-            ComparedRun {
-                path: &run.path,
-                notes,
-                figures,
-                summary: &run.summary,
-                origin,
-                other_views,
-            }
+            let notes = notes_of(summary, &baseline.summary);
+            let origin = Origin::of(run);
+            ComparedRun { path: &run.path, notes, figures, summary, origin, other_views }
         });
         let mut comparison = Self {
-            baseline: baseline.map_or("", |run| &run.path),
+            baseline: &baseline.path,
             tolerance,
             within_tolerance: None,
             runs: compared.collect(),
             differences: differences(runs)?,
         };
-        if !others.is_empty() && comparison.without_quality().is_none() {
+        if runs.len() > 1 && comparison.without_quality().is_none() {
             comparison.within_tolerance = Some(comparison.lost_quality().is_none());
         }
         Ok(comparison)
@@ -719,7 +705,6 @@ fn differences(runs: &[Run]) -> Result<BTreeMap<String, Vec<Value>>, ConfigError
     Ok(rows)
 }
 
-/// Table format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     /// Columns aligned by spaces.
@@ -737,16 +722,15 @@ const MAX_CELL_CHARS: usize = 60;
 /// Smallest change that is shown, per cent.
 const SHOWN_PERCENT: f64 = 0.005;
 
-/// Returns the comparison as text for the terminal.
 fn comparison_text(comparison: &Comparison<'_>, style: Style) -> String {
-    let mut text = figures(comparison).render(style);
+    let mut text = table_text(&figures(comparison), style);
     text.push_str("\n\n↑ higher is better, ↓ lower is better");
     if comparison.lost_quality().is_some() {
         text.push_str(", ! worse by more than the tolerance");
     }
     if !comparison.differences.is_empty() {
         text.push_str("\n\n");
-        text.push_str(&push_differences(comparison).render(style));
+        text.push_str(&table_text(&differing_options(comparison), style));
     }
     let notes: Vec<String> = comparison
         .runs
@@ -768,7 +752,7 @@ fn comparison_text(comparison: &Comparison<'_>, style: Style) -> String {
 }
 
 /// Builds the table of figures: a row per figure, a column per run and one per change.
-fn figures(comparison: &Comparison<'_>) -> TextTable {
+fn figures(comparison: &Comparison<'_>) -> Vec<Vec<String>> {
     let mut order: Vec<&Figure> = Vec::new();
     for run in &comparison.runs {
         let mut after = 0;
@@ -801,8 +785,7 @@ fn figures(comparison: &Comparison<'_>) -> TextTable {
         }
         cells
     };
-    let rows = order.iter().map(row).collect();
-    TextTable { head, rows }
+    [head].into_iter().chain(order.iter().map(row)).collect()
 }
 
 fn change(compared: &ComparedFigure) -> String {
@@ -817,7 +800,7 @@ fn change(compared: &ComparedFigure) -> String {
 }
 
 /// Builds the table of options that differ between the runs.
-fn push_differences(comparison: &Comparison<'_>) -> TextTable {
+fn differing_options(comparison: &Comparison<'_>) -> Vec<Vec<String>> {
     let mut head = vec!["differences".to_owned()];
     head.extend(comparison.runs.iter().map(|run| run.path.to_owned()));
     let row = |(key, values): (&String, &Vec<Value>)| {
@@ -825,7 +808,7 @@ fn push_differences(comparison: &Comparison<'_>) -> TextTable {
         cells.extend(values.iter().map(cell));
         cells
     };
-    TextTable { head, rows: comparison.differences.iter().map(row).collect() }
+    [head].into_iter().chain(comparison.differences.iter().map(row)).collect()
 }
 
 /// Returns a value as one line of at most [`MAX_CELL_CHARS`] characters.
@@ -847,52 +830,40 @@ fn cell(value: &Value) -> String {
     text.chars().take(MAX_CELL_CHARS - size.len()).collect::<String>() + &size
 }
 
-/// Table with a heading. The first column is left-aligned, the others are right-aligned.
-struct TextTable {
-    head: Vec<String>,
-    rows: Vec<Vec<String>>,
+/// Lays out a table whose first row is the heading. The first column is left-aligned, the others are right-aligned.
+fn table_text(rows: &[Vec<String>], style: Style) -> String {
+    let mut lines: Vec<String> = match style {
+        Style::Plain => {
+            let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+            let widths: Vec<usize> = (0..rows[0].len()).filter_map(width).collect();
+            rows.iter().map(|row| plain_row(row, &widths)).collect()
+        }
+        Style::Markdown => rows.iter().map(|row| markdown_row(row)).collect(),
+    };
+    if style == Style::Markdown {
+        let rule = ["---"].into_iter().chain(rows[0].iter().skip(1).map(|_| "---:"));
+        lines.insert(1, format!("| {} |", rule.collect::<Vec<_>>().join(" | ")));
+    }
+    lines.join("\n")
 }
 
-impl TextTable {
-    fn render(&self, style: Style) -> String {
-        match style {
-            Style::Plain => self.plain(),
-            Style::Markdown => self.markdown(),
+fn plain_row(cells: &[String], widths: &[usize]) -> String {
+    let mut text = String::new();
+    for (place, (cell, &width)) in cells.iter().zip(widths).enumerate() {
+        // Format strings limit the width to 65,535, and a path may be longer.
+        let space = " ".repeat(width - cell.chars().count());
+        if place == 0 {
+            text.extend([cell, space.as_str()]);
+        } else {
+            text.extend(["  ", space.as_str(), cell]);
         }
     }
+    text.trim_end().to_owned()
+}
 
-    fn plain(&self) -> String {
-        let lines = || [&self.head].into_iter().chain(&self.rows);
-        let width =
-            |column: usize| lines().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
-        let line = |cells: &Vec<String>| {
-            let mut text = String::new();
-            for (place, (cell, &width)) in cells.iter().zip(&widths).enumerate() {
-                // Format strings limit the width to 65,535, and a path may be longer.
-                let space = " ".repeat(width - cell.chars().count());
-                if place == 0 {
-                    text.extend([cell, space.as_str()]);
-                } else {
-                    text.extend(["  ", space.as_str(), cell]);
-                }
-            }
-            text.trim_end().to_owned()
-        };
-        lines().map(line).collect::<Vec<_>>().join("\n")
-    }
-
-    fn markdown(&self) -> String {
-        let line = |cells: &Vec<String>| {
-            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-            format!("| {} |", cells.join(" | "))
-        };
-        let rule = ["---"].into_iter().chain(self.head.iter().skip(1).map(|_| "---:"));
-        let rule = format!("| {} |", rule.collect::<Vec<_>>().join(" | "));
-        let mut lines = vec![line(&self.head), rule];
-        lines.extend(self.rows.iter().map(line));
-        lines.join("\n")
-    }
+fn markdown_row(cells: &[String]) -> String {
+    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    format!("| {} |", cells.join(" | "))
 }
 
 #[cfg(test)]
@@ -934,20 +905,18 @@ mod tests {
     #[test]
     fn a_column_may_be_wider_than_a_format_string_allows() {
         let wide = "x".repeat(70_000);
-        let head = vec![wide.clone(), wide.clone()];
-        let table = TextTable { head, rows: vec![vec!["a".to_owned(), "b".to_owned()]] };
-        let lines = table.render(Style::Plain);
+        let rows = [vec![wide.clone(), wide.clone()], vec!["a".to_owned(), "b".to_owned()]];
+        let lines = table_text(&rows, Style::Plain);
         assert!(lines.lines().all(|line| line.len() == 2 * wide.len() + 2));
     }
 
     #[test]
     fn table_columns_are_aligned() {
-        let cells = |line: [&str; 2]| line.map(str::to_owned).to_vec();
-        let rows = vec![cells(["PSNR ↑", "25.1"]), cells(["a|b", "7"])];
-        let table = TextTable { head: cells(["", "runs"]), rows };
-        assert_eq!(table.render(Style::Plain), "        runs\nPSNR ↑  25.1\na|b        7");
+        let rows = [["", "runs"], ["PSNR ↑", "25.1"], ["a|b", "7"]];
+        let table = |style| table_text(&rows.map(|row| row.map(str::to_owned).to_vec()), style);
+        assert_eq!(table(Style::Plain), "        runs\nPSNR ↑  25.1\na|b        7");
         assert_eq!(
-            table.render(Style::Markdown),
+            table(Style::Markdown),
             "|  | runs |\n| --- | ---: |\n| PSNR ↑ | 25.1 |\n| a\\|b | 7 |"
         );
     }

@@ -3,20 +3,21 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::TypedValueParser;
 use clap_complete::{Generator as _, Shell};
 use clap_mangen::Man;
 
 use super::output::print;
+use super::parser::named_values;
 use crate::files::{create_folder, write_text};
 use crate::guide::GUIDES;
 
-/// Arguments of `splat completions`.
 #[derive(Args)]
 pub(super) struct CompletionsArgs {
     /// For which shell, or `man` for the manual page
-    #[arg(value_enum, value_name = "SHELL")]
-    format: CompletionFormat,
+    #[arg(value_name = "SHELL", value_parser = shell())]
+    format: Format,
 
     /// Write into this folder instead of to stdout
     ///
@@ -25,35 +26,18 @@ pub(super) struct CompletionsArgs {
     output: Option<PathBuf>,
 }
 
-/// Consumer of the generated text.
-#[derive(Clone, Copy, ValueEnum)]
-enum CompletionFormat {
-    /// GNU Bash
-    Bash,
-    /// Elvish
-    Elvish,
-    /// Fish
-    Fish,
-    /// PowerShell
-    #[value(name = "powershell")]
-    PowerShell,
-    /// Z shell
-    Zsh,
-    /// Manual page
-    Man,
-}
+/// Consumer of the generated text. `None` means the manual page.
+type Format = Option<Shell>;
 
-impl CompletionFormat {
-    fn shell(self) -> Option<Shell> {
-        match self {
-            Self::Bash => Some(Shell::Bash),
-            Self::Elvish => Some(Shell::Elvish),
-            Self::Fish => Some(Shell::Fish),
-            Self::PowerShell => Some(Shell::PowerShell),
-            Self::Zsh => Some(Shell::Zsh),
-            Self::Man => None,
-        }
-    }
+fn shell() -> impl TypedValueParser<Value = Format> {
+    named_values([
+        ("bash", "GNU Bash", Some(Shell::Bash)),
+        ("elvish", "Elvish", Some(Shell::Elvish)),
+        ("fish", "Fish", Some(Shell::Fish)),
+        ("powershell", "PowerShell", Some(Shell::PowerShell)),
+        ("zsh", "Z shell", Some(Shell::Zsh)),
+        ("man", "Manual page", None),
+    ])
 }
 
 /// Name and text of a generated file.
@@ -61,7 +45,7 @@ type NamedText = (String, String);
 
 /// Prints or writes the generated text for `command`, the program's parser.
 pub(super) fn run(args: &CompletionsArgs, command: clap::Command) -> anyhow::Result<()> {
-    let texts = match args.format.shell() {
+    let texts = match args.format {
         Some(shell) => vec![completion(shell, command)?],
         None => pages(command)?,
     };

@@ -13,7 +13,7 @@ use crate::backend::{Device, DeviceError, Inputs, MemoryKind, Peaks, TrainDevice
 use crate::config::{
     Config, ConfigError, DeviceChoice, Layers, MemoryOptions, resolve, value_name,
 };
-use crate::memory::plan::{Forecast, PlannedCoarse, PlannedRow, PlannedStage, ViewGrowth};
+use crate::memory::plan::{Forecast, PlannedCoarse, ViewGrowth};
 use crate::memory::{Bytes, Fallback};
 use crate::train::forecast;
 use crate::train::terms::ViewExtras;
@@ -59,7 +59,6 @@ pub(super) struct DeviceOptions {
 /// Position of a rank on its host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankPlace {
-    /// Number of ranks.
     pub(super) world: u32,
     /// Known number of ranks on this host.
     pub(super) ranks_here: u32,
@@ -155,7 +154,6 @@ pub(super) fn resolve_on_device(layers: Layers<'_>) -> Result<(Config, Layers<'_
     Ok((resolve(layers)?, layers))
 }
 
-/// Opens the processor with these options.
 pub(super) fn processor(options: &DeviceOptions) -> anyhow::Result<Cpu<f32>> {
     let is_typed = |key: &str| options.typed.as_ref().is_none_or(|typed| typed.contains(key));
     let idle = options.memory.idle_on_cpu(is_typed)?;
@@ -293,9 +291,6 @@ pub(super) const REBUILD: &str =
 
 // Memory check before rendering.
 
-/// Number of rows that a shortage lists one by one.
-const LISTED_ROWS: usize = 6;
-
 /// Available memory of a GPU.
 pub(super) struct DeviceRoom {
     budget: Bytes,
@@ -348,17 +343,13 @@ impl DeviceRoom {
 /// Formats the largest stage and the available memory as a table.
 fn shortage(forecast: &Forecast, budget: Bytes) -> String {
     let most = forecast.stages.iter().max_by_key(|stage| stage.total);
-    let Some(PlannedStage { name, rows, .. }) = most else { return String::new() };
-    let line = |label: &str, bytes: Bytes| format!("{:>12.1} MiB  {label}\n", bytes.mib());
-    let (listed, others) = rows.split_at(rows.len().min(LISTED_ROWS));
-    let mut table: String =
-        listed.iter().map(|&PlannedRow { label, bytes }| line(label, bytes)).collect();
-    if !others.is_empty() {
-        let sum = others.iter().map(|row| row.bytes).sum();
-        table.push_str(&line(&format!("{} others", others.len()), sum));
-    }
+    let Some(stage) = most else { return String::new() };
+    let rows = stage.largest_rows().into_iter();
+    let table: String =
+        rows.map(|(label, bytes)| format!("{:>12.1} MiB  {label}\n", bytes.mib())).collect();
     format!(
-        "Its stage `{name}` takes most:\n{table}{:>12.1} MiB  at least\n{:>12.1} MiB  may be taken",
+        "Its stage `{}` takes most:\n{table}{:>12.1} MiB  at least\n{:>12.1} MiB  may be taken",
+        stage.name,
         forecast.least.mib(),
         budget.mib()
     )
@@ -367,17 +358,21 @@ fn shortage(forecast: &Forecast, budget: Bytes) -> String {
 // Processes that hold GPU memory.
 
 /// Number of programs that are listed by name.
-pub(super) const LISTED_HOLDERS: usize = 2;
+const LISTED_HOLDERS: usize = 2;
 
-/// Formats a holder: `process 17 (/usr/bin/game), 3.00 GiB`.
-pub(super) fn holders_in_words(user: &User) -> String {
-    let memory = user.memory.map(|held| format!(", {:.2} GiB", held.gib()));
-    format!(
-        "process {} ({}){}",
-        user.pid,
-        user.name.as_deref().unwrap_or("name unknown"),
-        memory.unwrap_or_default()
-    )
+/// Lists holders: `process 17 (/usr/bin/game), 3.00 GiB; 2 more`. `others` follows the number of those that are not
+/// listed.
+pub(super) fn holders_in_words(users: &[&User], others: &str) -> String {
+    let described = |user: &&User| {
+        let memory = user.memory.map(|held| format!(", {:.2} GiB", held.gib()));
+        let name = user.name.as_deref().unwrap_or("name unknown");
+        format!("process {} ({name}){}", user.pid, memory.unwrap_or_default())
+    };
+    let mut listed: Vec<String> = users.iter().take(LISTED_HOLDERS).map(described).collect();
+    if users.len() > LISTED_HOLDERS {
+        listed.push(format!("{} {others}", users.len() - LISTED_HOLDERS));
+    }
+    listed.join("; ")
 }
 
 /// Returns a message about the processes that hold a GPU's memory. If `uuid` is unknown, the machine's only GPU is
@@ -401,21 +396,16 @@ pub(super) fn short_of_memory(gpus: &[Gpu], uuid: Option<&str>) -> String {
                 programs that hold it (nvidia-smi on the machine itself may)"
             .to_owned();
     }
-    let mut listed: Vec<String> =
-        users.iter().take(LISTED_HOLDERS).map(|&user| holders_in_words(user)).collect();
-    if users.len() > LISTED_HOLDERS {
-        listed.push(format!("{} more processes", users.len() - LISTED_HOLDERS));
-    }
     format!(
         "the NVIDIA GPU has too little free memory; other programs use it: {}",
-        listed.join("; ")
+        holders_in_words(&users, "more processes")
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Bytes;
+    use crate::memory::plan::{PlannedRow, PlannedStage};
 
     fn forecast(seen: ViewGrowth) -> Forecast {
         let bytes = Bytes(seen.of(1 << 20).instances);

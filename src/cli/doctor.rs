@@ -14,12 +14,11 @@ use crate::perceptual::{
     LpipsNet, LpipsWeights, WEIGHTS_VARIABLE, WeightsSearch, named_by_environment,
 };
 
-use super::device::{LISTED_HOLDERS, REBUILD, UsableGpu, holders_in_words, try_gpu};
-use super::lpips::{Missing, lpips_in_words};
+use super::device::{REBUILD, UsableGpu, holders_in_words, try_gpu};
+use super::lpips::{lpips_in_words, weights_advice};
 use super::output::print_report;
 use super::train_args;
 
-/// Arguments of `splat doctor`.
 #[derive(Args)]
 #[command(
     after_help = "Exit codes: 0 where `splat train` can run; 1 where it would refuse to, or \
@@ -91,41 +90,41 @@ impl Findings {
     /// Returns one line per part: `ok`, or advice.
     fn text(&self) -> String {
         let mut lines = Vec::new();
-        let mut part = |part: Part, facts: String| {
+        let mut part = |part: &str, facts: String| {
             let todo: Vec<&Advice> = self.advice.iter().filter(|it| it.part == part).collect();
             if todo.is_empty() {
-                lines.extend(facts.lines().map(|facts| part.line(facts)));
-            } else if part == Part::Gpu {
+                lines.extend(facts.lines().map(|facts| line_of(part, facts)));
+            } else if part == "GPU" {
                 let facts = facts.lines().map(|facts| facts.trim_start_matches(OK));
-                lines.extend(facts.map(|facts| part.line(facts)));
+                lines.extend(facts.map(|facts| line_of(part, facts)));
             }
-            lines.extend(todo.iter().map(|advice| part.line(&advice.text)));
+            lines.extend(todo.iter().map(|advice| line_of(part, &advice.text)));
         };
         let devices = self.devices.join(", ");
-        part(Part::Program, format!("{OK}{}, trains on {devices}", self.version));
-        part(Part::Processor, format!("{OK}{} threads", self.cpu_threads));
-        part(Part::Ram, self.ram());
+        part("splat", format!("{OK}{}, trains on {devices}", self.version));
+        part("CPU", format!("{OK}{} threads", self.cpu_threads));
+        part("RAM", self.ram());
         let free = self.disk_free.map(|free| format!("{OK}{:.1} GiB free here", free.gib()));
-        part(Part::Disk, free.unwrap_or_else(|| UNKNOWN.to_owned()));
+        part("disk", free.unwrap_or_else(|| UNKNOWN.to_owned()));
         let kernels = self.kernels.map(|build| {
             let archs = capabilities(build.archs);
             format!("{OK}kernels for compute capability {archs}, nvcc {}", build.nvcc)
         });
-        part(Part::Kernels, kernels.unwrap_or_else(|| "no kernels in this program".to_owned()));
-        part(Part::Gpu, self.gpu_facts().join("\n"));
+        part("CUDA", kernels.unwrap_or_else(|| "no kernels in this program".to_owned()));
+        part("GPU", self.gpu_facts().join("\n"));
         let nvml = self.nvml.clone().unwrap_or_else(|| format!("{OK}load and heat"));
-        part(Part::Nvml, nvml);
+        part("NVML", nvml);
         if self.wsl {
-            part(Part::Wsl, "yes".to_owned());
+            part("WSL", "yes".to_owned());
         }
         if self.gpu_memory.is_some() {
             let choice = train_args::choice(self.gpu_memory, self.preset);
-            part(Part::Preset, format!("{OK}{choice} (--preset auto)"));
+            part("preset", format!("{OK}{choice} (--preset auto)"));
         }
         if self.kernels.is_some() {
-            part(Part::Nccl, nccl_line(&self.nccl));
+            part("NCCL", nccl_line(&self.nccl));
         }
-        part(Part::Lpips, self.lpips.line());
+        part("LPIPS", self.lpips.line());
         lines.join("\n")
     }
 
@@ -202,51 +201,20 @@ fn describe(gpu: &Gpu, kernels: Option<KernelBuild>) -> String {
     )
 }
 
-/// Part of the machine or of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Program,
-    Processor,
-    Ram,
-    Disk,
-    Kernels,
-    Gpu,
-    Nvml,
-    Wsl,
-    Preset,
-    Nccl,
-    Lpips,
-}
-
-impl Part {
-    /// Formats a line about the part.
-    fn line(self, text: &str) -> String {
-        let name = match self {
-            Self::Program => "splat",
-            Self::Processor => "CPU",
-            Self::Ram => "RAM",
-            Self::Disk => "disk",
-            Self::Kernels => "CUDA",
-            Self::Gpu => "GPU",
-            Self::Nvml => "NVML",
-            Self::Wsl => "WSL",
-            Self::Preset => "preset",
-            Self::Nccl => "NCCL",
-            Self::Lpips => "LPIPS",
-        };
-        format!("{name:<11}{text}")
-    }
+/// Formats a line about a part of the machine or of the program.
+fn line_of(part: &str, text: &str) -> String {
+    format!("{part:<11}{text}")
 }
 
 /// Advice about a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Advice {
-    part: Part,
+    part: &'static str,
     text: String,
 }
 
 impl Advice {
-    fn new(part: Part, text: impl Into<String>) -> Self {
+    fn new(part: &'static str, text: impl Into<String>) -> Self {
         Self { part, text: text.into() }
     }
 }
@@ -274,16 +242,13 @@ struct Findings {
     /// Free space in the working directory, where models go by default.
     disk_free: Option<Bytes>,
     wsl: bool,
-    /// Build of the CUDA kernels, if any.
     kernels: Option<KernelBuild>,
     gpus: Vec<Gpu>,
     /// Reason that the management library lists no GPU.
     nvml: Option<String>,
-    /// GPU that training runs on.
     trains_on_gpu: Option<UsableGpu>,
     /// Recommended preset for the GPU's memory, if it needs one.
     preset: Option<&'static str>,
-    /// Total memory of the GPU.
     gpu_memory: Option<Bytes>,
     /// Reason that the present GPU cannot be used.
     gpu_problem: Option<String>,
@@ -313,7 +278,7 @@ impl LpipsFinding {
         let named = named_by_environment();
         let is_named = named.is_some();
         let Some(path) = named.or_else(|| search.found.clone()) else {
-            let problem = Some(Missing::of(&search).to_string());
+            let problem = Some(weights_advice(&search));
             return Self { problem, ..Self::default() };
         };
         match LpipsWeights::read(&path) {
@@ -378,14 +343,14 @@ fn advice(findings: &Findings) -> Vec<Advice> {
 fn gpu(findings: &Findings, advice: &mut Vec<Advice>) {
     if findings.kernels.is_none() {
         let text = format!("no kernels in this program: it trains on the CPU only. {REBUILD}");
-        advice.push(Advice::new(Part::Kernels, text));
+        advice.push(Advice::new("CUDA", text));
     } else if let Some(problem) = &findings.gpu_problem {
         let what = if findings.gpu_is_full { "too little free memory" } else { "cannot be used" };
-        advice.push(Advice::new(Part::Gpu, format!("{what}: {problem}")));
+        advice.push(Advice::new("GPU", format!("{what}: {problem}")));
     }
     if findings.gpu_problem.is_some() {
         let text = "until then, `splat train --device cpu` trains on the processor, far slower";
-        advice.push(Advice::new(Part::Gpu, text));
+        advice.push(Advice::new("GPU", text));
     }
     for gpu in &findings.gpus {
         let Some((build, arch)) = findings.kernels.zip(gpu.arch) else { continue };
@@ -395,7 +360,7 @@ fn gpu(findings: &Findings, advice: &mut Vec<Advice>) {
                  SPLAT_CUDA_ARCHS={arch}",
                 capabilities(&[arch])
             );
-            advice.push(Advice::new(Part::Kernels, text));
+            advice.push(Advice::new("CUDA", text));
         }
     }
     if findings.gpus.len() > 1 {
@@ -404,14 +369,14 @@ fn gpu(findings: &Findings, advice: &mut Vec<Advice>) {
              CUDA_VISIBLE_DEVICES=1",
             findings.gpus.len()
         );
-        advice.push(Advice::new(Part::Gpu, text));
+        advice.push(Advice::new("GPU", text));
     }
     if let (Some(reason), Some(_)) = (&findings.nvml, &findings.trains_on_gpu) {
         let text = format!(
             "no load and heat of the GPU: {reason}. Install the driver's libnvidia-ml.so.1; containers need \
              NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         );
-        advice.push(Advice::new(Part::Nvml, text));
+        advice.push(Advice::new("NVML", text));
     }
 }
 
@@ -424,12 +389,7 @@ fn foreign(gpu: &Gpu) -> Option<Advice> {
     let who = match gpu.users.as_deref() {
         Some([]) => " by programs that the driver does not name".to_owned(),
         Some(users) => {
-            let mut named: Vec<String> =
-                users.iter().take(LISTED_HOLDERS).map(holders_in_words).collect();
-            if users.len() > LISTED_HOLDERS {
-                named.push(format!("{} more", users.len() - LISTED_HOLDERS));
-            }
-            format!(" by {}", named.join("; "))
+            format!(" by {}", holders_in_words(&users.iter().collect::<Vec<_>>(), "more"))
         }
         None => String::new(),
     };
@@ -438,7 +398,7 @@ fn foreign(gpu: &Gpu) -> Option<Advice> {
         used.gib(),
         gpu.memory.gib()
     );
-    Some(Advice::new(Part::Gpu, text))
+    Some(Advice::new("GPU", text))
 }
 
 /// Adds advice about the GPU's memory management.
@@ -447,12 +407,12 @@ fn memory(findings: &Findings, advice: &mut Vec<Advice>) {
     if findings.wsl {
         let text = "memory beyond the card spills to RAM and is many times slower. Set a --vram-limit below \
                     the card, and keep --vram-threshold at 0.97 or less";
-        advice.push(Advice::new(Part::Wsl, text));
+        advice.push(Advice::new("WSL", text));
     }
     if !gpu.virtual_memory {
         let text = "memory grows by copying, which needs room for old and new. Update the driver, unset \
                     SPLAT_NO_VMM, or set --max-points";
-        advice.push(Advice::new(Part::Gpu, text));
+        advice.push(Advice::new("GPU", text));
     }
 }
 
@@ -468,7 +428,7 @@ fn host(findings: &Findings, advice: &mut Vec<Advice>) {
              with -r 2",
             total.gib()
         );
-        advice.push(Advice::new(Part::Ram, text));
+        advice.push(Advice::new("RAM", text));
     }
     let Some(free) = findings.disk_free.filter(|&free| free < DISK_WANTED) else { return };
     let (mib, is_too_little) = (free.mib(), free < DISK_NEEDED);
@@ -477,7 +437,7 @@ fn host(findings: &Findings, advice: &mut Vec<Advice>) {
         "{mib:.0} MiB free here{what}; a million Gaussians take 248 MB, a checkpoint 716 MB. Make room, or \
          choose -m on another disk"
     );
-    advice.push(Advice::new(Part::Disk, text));
+    advice.push(Advice::new("disk", text));
 }
 
 #[cfg(test)]
@@ -595,26 +555,26 @@ mod tests {
 
     #[test]
     fn each_problem_has_its_part_and_only_some_prevent_training() {
-        let found: Vec<(Vec<Part>, bool)> = machines()
+        let found: Vec<(Vec<&str>, bool)> = machines()
             .iter()
             .map(|(_, it)| (it.advice.iter().map(|advice| advice.part).collect(), it.can_train()))
             .collect();
         let expected = [
             (vec![], true),
-            (vec![Part::Gpu, Part::Gpu], false),
-            (vec![Part::Gpu, Part::Gpu], false),
-            (vec![Part::Kernels], true),
-            (vec![Part::Gpu], true),
-            (vec![Part::Gpu], true),
-            (vec![Part::Gpu], true),
-            (vec![Part::Wsl], true),
-            (vec![Part::Gpu], true),
-            (vec![Part::Kernels], true),
-            (vec![Part::Nvml], true),
-            (vec![Part::Gpu], true),
-            (vec![Part::Ram], true),
-            (vec![Part::Disk], true),
-            (vec![Part::Disk], false),
+            (vec!["GPU", "GPU"], false),
+            (vec!["GPU", "GPU"], false),
+            (vec!["CUDA"], true),
+            (vec!["GPU"], true),
+            (vec!["GPU"], true),
+            (vec!["GPU"], true),
+            (vec!["WSL"], true),
+            (vec!["GPU"], true),
+            (vec!["CUDA"], true),
+            (vec!["NVML"], true),
+            (vec!["GPU"], true),
+            (vec!["RAM"], true),
+            (vec!["disk"], true),
+            (vec!["disk"], false),
         ];
         assert_eq!(found, expected);
         let of_8_6 = Some(KernelBuild { archs: &[75, 86], nvcc: "13.0" });
@@ -626,16 +586,16 @@ mod tests {
         for (name, findings) in machines() {
             let text = findings.text();
             for advice in &findings.advice {
-                assert!(text.contains(&advice.part.line(&advice.text)), "{name}:\n{text}");
-                assert!(!text.contains(&advice.part.line("ok")), "{name}:\n{text}");
+                assert!(text.contains(&line_of(advice.part, &advice.text)), "{name}:\n{text}");
+                assert!(!text.contains(&line_of(advice.part, "ok")), "{name}:\n{text}");
             }
-            assert!(text.contains(&Part::Processor.line("ok: 8 threads")), "{name}:\n{text}");
+            assert!(text.contains(&line_of("CPU", "ok: 8 threads")), "{name}:\n{text}");
         }
     }
 
     #[test]
     fn advice_is_text_in_json() {
-        let advice = Advice::new(Part::Disk, "make room");
+        let advice = Advice::new("disk", "make room");
         assert_eq!(serde_json::to_string(&[advice]).unwrap(), r#"["make room"]"#);
     }
 }

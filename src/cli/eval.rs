@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgMatches, Args};
 use image::ExtendedColorType;
 use serde::Serialize;
 use splat_mesh::compare::{
@@ -20,6 +20,7 @@ use super::exit::{DataError, UsageError};
 use super::folder;
 use super::lpips::{self, LpipsDemand, Sources};
 use super::output::{print_report, shell_word};
+use super::parser::named_values;
 use super::scene::{ModelArgs, Opened, TriangleSamples, none_to_compare, open_at};
 use crate::backend::cpu::measure;
 use crate::backend::{TrainDevice, camera_of};
@@ -38,7 +39,6 @@ use crate::train::eval::{EvalRequest, ShownViews, evaluate};
 use crate::train::event::{Evaluation, Metrics, Split};
 use crate::train::pictures::byte;
 
-/// Arguments of `splat eval`.
 #[derive(Args)]
 pub(super) struct EvalArgs {
     #[command(flatten)]
@@ -93,10 +93,7 @@ pub(super) fn run(args: &EvalArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     let mut model = args.model.read(matches)?;
     args.samples.apply(model.triangles.as_mut(), matches);
     let folder = &args.model.model_path;
-    if args.split == Split::Test {
-        model.check_held_out(folder, "--split train")?;
-    }
-    model.check_not_empty(args.split)?;
+    model.check_split(folder, args.split)?;
     if !args.json && !model.altered {
         // A folder that cannot be written fails before minutes of measuring.
         check_writable(folder)?;
@@ -137,7 +134,6 @@ fn write_tables(folder: &Path, evaluation: &Evaluation) -> Result<(), OutputErro
     update_summary(folder, evaluation)
 }
 
-/// Task that measures one split of the scene.
 struct Evaluating<'a> {
     opened: &'a Opened,
     split: Split,
@@ -234,10 +230,8 @@ struct GeometryReport {
     comparison: Comparison,
 }
 
-/// Figure of some figures.
 type Figure<T> = fn(&T) -> f64;
 
-/// Returns the figures as text for the terminal.
 fn figure_table(report: &GeometryReport) -> String {
     let GeometryReport { mesh, truth, cameras, comparison } = report;
     let Comparison { diagonal, clamp, .. } = *comparison;
@@ -401,15 +395,9 @@ struct GeometryArgs {
     threshold: Option<f64>,
 
     /// Move, turn and scale the mesh onto the truth first
-    #[arg(long, value_enum, value_name = "HOW", requires = "geometry")]
-    align: Option<AlignBy>,
-}
-
-/// Method of mesh alignment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AlignBy {
-    /// Iterated closest points
-    Icp,
+    #[arg(long, value_name = "HOW", requires = "geometry")]
+    #[arg(value_parser = named_values([("icp", "Iterated closest points", Alignment::Icp)]))]
+    align: Option<Alignment>,
 }
 
 /// Measures the mesh, prints the figures and writes them to the model folder.
@@ -442,10 +430,7 @@ fn measure_geometry(
         truth.faces.len(),
         train_cameras.len()
     );
-    let alignment = match args.align {
-        None => Alignment::Given,
-        Some(AlignBy::Icp) => Alignment::Icp,
-    };
+    let alignment = args.align.unwrap_or(Alignment::Given);
     let options =
         CompareOptions { threshold: args.threshold, alignment, ..CompareOptions::default() };
     let comparison = compare(&mesh, &truth, &train_cameras, &options)?;
@@ -525,10 +510,7 @@ fn measure_mesh_images(
     matches: &ArgMatches,
 ) -> anyhow::Result<()> {
     let model = args.read(matches)?;
-    if split == Split::Test {
-        model.check_held_out(&args.model_path, "--split train")?;
-    }
-    model.check_not_empty(split)?;
+    model.check_split(&args.model_path, split)?;
     if !json {
         check_writable(&args.model_path)?;
     }
@@ -651,7 +633,6 @@ fn mean(views: &[MeshImage]) -> ImageFigures {
     }
 }
 
-/// Returns the figures as text for the terminal.
 fn image_table(report: &MeshImages, mesh: &Mesh) -> String {
     let ImageFigures { psnr, ssim, l1, covered_psnr, covered } = report.mean;
     let colours = if report.is_textured { "texture" } else { "colours of vertices" };

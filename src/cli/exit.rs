@@ -118,6 +118,37 @@ fn table(stopped: &TrainError) -> String {
     source.largest().iter().map(line).collect()
 }
 
+type Cause = dyn std::error::Error + 'static;
+
+/// Outcomes of causes whose type alone decides.
+const BY_TYPE: [(fn(&Cause) -> bool, Exit); 17] = [
+    (<Cause>::is::<OutOfMemory>, Exit::Memory),
+    (<Cause>::is::<DoesNotFit>, Exit::Memory),
+    (<Cause>::is::<DeadRank>, Exit::Device),
+    (<Cause>::is::<ConfigError>, Exit::Usage),
+    (<Cause>::is::<UsageError>, Exit::Usage),
+    (<Cause>::is::<DatasetError>, Exit::Data),
+    (<Cause>::is::<ImageError>, Exit::Data),
+    (<Cause>::is::<Arc<ImageError>>, Exit::Data),
+    (<Cause>::is::<PlyError>, Exit::Data),
+    (<Cause>::is::<OffsetError>, Exit::Data),
+    (<Cause>::is::<LpipsError>, Exit::Data),
+    (<Cause>::is::<CheckpointError>, Exit::Data),
+    (<Cause>::is::<MeshFileError>, Exit::Data),
+    (<Cause>::is::<ExposureFileError>, Exit::Data),
+    (<Cause>::is::<DataError>, Exit::Data),
+    (<Cause>::is::<Interrupted>, Exit::Interrupted),
+    (<Cause>::is::<StoppedJoin>, Exit::Interrupted),
+];
+
+/// Returns the outcome of a cause of this type.
+fn outcome<E: std::error::Error + 'static>(
+    cause: &Cause,
+    of: impl FnOnce(&E) -> Exit,
+) -> Option<Exit> {
+    cause.downcast_ref().map(of)
+}
+
 impl Exit {
     /// Returns the process exit code.
     pub(super) fn code(self) -> u8 {
@@ -158,70 +189,40 @@ impl Exit {
         error.chain().find_map(Self::of_cause).unwrap_or(Self::Error)
     }
 
-    fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Self> {
-        if cause.is::<OutOfMemory>() || cause.is::<DoesNotFit>() {
-            return Some(Self::Memory);
-        }
-        if let Some(EndedRank(code)) = cause.downcast_ref() {
-            return Some(Self::of_code(*code));
-        }
-        if let Some(JoinFailed { source }) = cause.downcast_ref() {
-            return Some(Self::of_join(source));
-        }
-        if cause.is::<DeadRank>() {
-            return Some(Self::Device);
-        }
-        if cause.is::<ConfigError>() || cause.is::<UsageError>() {
-            return Some(Self::Usage);
-        }
-        if cause.is::<DatasetError>()
-            || cause.is::<ImageError>()
-            || cause.is::<Arc<ImageError>>()
-            || cause.is::<PlyError>()
-            || cause.is::<OffsetError>()
-            || cause.is::<LpipsError>()
-            || cause.is::<CheckpointError>()
-            || cause.is::<MeshFileError>()
-            || cause.is::<ExposureFileError>()
-            || cause.is::<DataError>()
-        {
-            return Some(Self::Data);
-        }
-        match cause.downcast_ref::<SplatFileError>() {
-            Some(SplatFileError::Unwritable { .. }) => return Some(Self::Error),
-            Some(_) => return Some(Self::Data),
-            None => {}
-        }
-        if let Some(error) = cause.downcast_ref::<DeviceError>() {
-            return Some(Self::of_device(error));
-        }
-        if cause.is::<Interrupted>() || cause.is::<StoppedJoin>() {
-            return Some(Self::Interrupted);
-        }
-        match cause.downcast_ref::<TrainError>() {
-            Some(TrainError::Device(error)) => return Some(Self::of_device(error)),
-            Some(TrainError::OutOfMemory { .. }) => return Some(Self::Memory),
-            Some(TrainError::NoImages { .. } | TrainError::Checkpoint(_)) => {
-                return Some(Self::Data);
+    fn of_cause(cause: &Cause) -> Option<Self> {
+        let by_type = BY_TYPE.iter().find(|(is, _)| is(cause)).map(|(_, exit)| *exit);
+        by_type
+            .or_else(|| outcome(cause, |EndedRank(code)| Self::of_code(*code)))
+            .or_else(|| outcome(cause, Self::of_join))
+            .or_else(|| outcome(cause, Self::of_device))
+            .or_else(|| outcome(cause, Self::of_extraction))
+            .or_else(|| outcome(cause, Self::of_training))
+            .or_else(|| {
+                outcome(cause, |error| match error {
+                    SplatFileError::Unwritable { .. } => Self::Error,
+                    _ => Self::Data,
+                })
+            })
+            .or_else(|| {
+                outcome(cause, |error| match error {
+                    CompareError::Threshold { .. } => Self::Usage,
+                    CompareError::Mesh { .. } | CompareError::NoArea { .. } => Self::Data,
+                })
+            })
+            .or_else(|| match cause.downcast_ref() {
+                Some(SynthError::OutOfRange { .. }) => Some(Self::Usage),
+                _ => None,
+            })
+    }
+
+    fn of_training(error: &TrainError) -> Self {
+        match error {
+            TrainError::Device(error) => Self::of_device(error),
+            TrainError::OutOfMemory { .. } => Self::Memory,
+            TrainError::NoImages { .. } | TrainError::Checkpoint(_) => Self::Data,
+            TrainError::Output(_) | TrainError::NoSpace { .. } | TrainError::Emptied { .. } => {
+                Self::Error
             }
-            Some(
-                TrainError::Output(_) | TrainError::NoSpace { .. } | TrainError::Emptied { .. },
-            ) => return Some(Self::Error),
-            None => {}
-        }
-        if let Some(error) = cause.downcast_ref::<ExtractionError>() {
-            return Some(Self::of_extraction(error));
-        }
-        match cause.downcast_ref::<CompareError>() {
-            Some(CompareError::Threshold { .. }) => return Some(Self::Usage),
-            Some(CompareError::Mesh { .. } | CompareError::NoArea { .. }) => {
-                return Some(Self::Data);
-            }
-            None => {}
-        }
-        match cause.downcast_ref::<SynthError>() {
-            Some(SynthError::OutOfRange { .. }) => Some(Self::Usage),
-            _ => None,
         }
     }
 
@@ -327,7 +328,7 @@ pub(super) fn device_error(error: &anyhow::Error) -> Option<&DeviceError> {
 /// Joins the messages of an error and its causes without repetition. Newlines are kept only for errors that show a
 /// table or a position in a file, not for names in other errors.
 pub(super) fn message(error: &anyhow::Error) -> String {
-    let has_lines = |cause: &(dyn std::error::Error + 'static)| {
+    let has_lines = |cause: &Cause| {
         cause.is::<OutOfMemory>()
             || cause.is::<OutOfSpace>()
             || cause.is::<DoesNotFit>()
@@ -353,14 +354,6 @@ pub(super) fn message(error: &anyhow::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 #[error("a process of the run ended with exit code {0}, as it says above")]
 pub(super) struct EndedRank(pub(super) u8);
-
-/// Failure of the ranks to join.
-#[derive(Debug, thiserror::Error)]
-#[error("{source}")]
-pub(super) struct JoinFailed {
-    #[source]
-    pub(super) source: JoinError,
-}
 
 /// Death of a rank.
 #[derive(Debug, thiserror::Error)]

@@ -26,7 +26,7 @@ use super::crop::CropOptions;
 use super::exit::{DataError, UsageError};
 use super::folder::point_cloud;
 use super::output::print_report;
-use super::parser::{command_of, is_typed};
+use super::parser::{command_of, is_typed, typed_flags};
 use super::scene::{cameras_of, training_cameras_of};
 use crate::backend::RenderSettings;
 use crate::config::PrimitiveName;
@@ -62,7 +62,11 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let (mut splats, dropped) = read_splats(&from, args.input_spz_axes)?;
     let mut placement = args.place.placements(&file, &splats.columns().means)?;
     let page_unit = match format {
-        SplatFormat::Html(_) => unit_of_page(&splats, args.place.scale),
+        // A page stores SPZ, which needs another unit than 1 for very small and very large scenes.
+        SplatFormat::Html(_) => {
+            let (_, radius) = middle_and_radius(&splats.columns().means);
+            Frame::unit_of(args.place.scale * f64::from(radius))
+        }
         _ => 1.0,
     };
     if page_unit != 1.0 {
@@ -117,13 +121,6 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
     let sh_degree = if is_flat { 0 } else { splats.sh_degree() };
     let exported = Exported { from, to, sh_degree, left_out, written };
     print_report(&exported, args.json, described)
-}
-
-/// Returns the unit of an HTML page, in units of the placed scene. The page stores SPZ, which needs another unit than
-/// 1 for very small and very large scenes.
-fn unit_of_page(splats: &Splats, scale: f64) -> f64 {
-    let (_, radius) = middle_and_radius(&splats.columns().means);
-    Frame::unit_of(scale * f64::from(radius))
 }
 
 /// Warns if SPZ clamps the sizes of more than 5 % of the Gaussians. The sizes already include `scale`.
@@ -283,7 +280,7 @@ fn splat_format(args: &ExportArgs, format: ExportFormat) -> Result<SplatFormat, 
     let sog = SogOptions { seed: args.sog.sog_seed, cameras: Vec::new() };
     match &mut format {
         SplatFormat::Spz(options) => {
-            let (version, axes) = (args.spz.spz_version.version(), args.spz.spz_axes);
+            let (version, axes) = (args.spz.spz_version, args.spz.spz_axes);
             if version == SpzVersion::V3 && axes != SpzAxes::default() {
                 tracing::warn!(
                     "--spz-axes {}: other programs look for the name of the axes in version 4 alone, and take \
@@ -337,11 +334,8 @@ fn warn_about_idle(format: Option<&SplatFormat>, matches: &ArgMatches) {
         ),
     ]);
     for (_, command, name) in of_formats.iter().filter(|(is_used, _, _)| !is_used) {
-        let typed = command.get_arguments().filter(|arg| {
-            let id = arg.get_id().as_str();
-            is_typed(id) && !(id == "source_path" && fits_to_photographs)
-        });
-        for flag in typed.filter_map(|arg| arg.get_long()) {
+        let flags = typed_flags(command, matches);
+        for (_, flag) in flags.filter(|&(id, _)| !(id == "source_path" && fits_to_photographs)) {
             tracing::warn!("--{flag} has no effect: it is an option of {name}");
         }
     }
@@ -399,7 +393,6 @@ fn cut(splats: &mut Splats, options: &CutOptions, file: &Frame) -> usize {
     left_out
 }
 
-/// Returns the report as text for the terminal.
 fn described(exported: &Exported) -> String {
     let Exported { to, sh_degree, left_out, written, .. } = exported;
     let WriteReport { splats, bytes, errors, .. } = written;

@@ -274,7 +274,6 @@ pub(super) fn read_record<T: DeserializeOwned>(
     serde_json::from_str(&text).map(Some).map_err(|error| refused(&error))
 }
 
-/// Writes a JSON record.
 pub(super) fn write_record(path: &Path, record: &impl Serialize) -> Result<(), OutputError> {
     let text = serde_json::to_string_pretty(record)
         .map_err(|error| OutputError::new(path, error.into()))?;
@@ -355,7 +354,6 @@ impl TrainedViews {
         held_out.filter(|name| self.contains(name)).collect()
     }
 
-    /// Writes the record into a model folder.
     pub(super) fn write(&self, model_path: &Path) -> Result<(), OutputError> {
         write_record(&Self::path(model_path), self)
     }

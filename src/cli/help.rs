@@ -13,7 +13,6 @@ use crate::telemetry::is_plain_wanted;
 /// Maximum width of a text, columns.
 const WIDTH: usize = 100;
 
-/// Arguments of `splat help`.
 #[derive(Args)]
 pub(super) struct HelpArgs {
     /// Topic of a guide, or a command
@@ -21,7 +20,6 @@ pub(super) struct HelpArgs {
     topic: Option<String>,
 }
 
-/// Returns the lines that list the guides.
 pub(super) fn guide_list() -> String {
     let rows = GUIDES.map(|guide| format!("  {:<12} {}", guide.topic, guide.title()));
     format!("Guides (splat help TOPIC):\n{}", rows.join("\n"))

@@ -117,7 +117,9 @@ impl<'a> HostRun<'a> {
         now: u64,
         most: u64,
     ) -> Result<HostRoom, DoesNotFit> {
-        let [now, most] = [now, most].map(|gaussians| offloaded_bytes(self.config, gaussians));
+        let sh_degree = self.config.optimize.sh_degree;
+        let model = |gaussians| planned_model(self.config, sh_degree, gaussians);
+        let [now, most] = [now, most].map(|gaussians| model(gaussians).offloaded_bytes());
         let stage = PlannedStage { name: START, rows: vec![row], total: row.bytes };
         let tables = PlannedRow { label: OFFLOADED, bytes: now };
         let decoding = with_row(self.decoding(&stage), tables);
@@ -206,7 +208,23 @@ impl<'a> HostRun<'a> {
         }
         // `--max-points` reduces only Gaussians that come from points.
         let of_points = made > 0 && self.config.optimize.init.is_none();
-        Err(self.refusal(stage, beside, of_points))
+        let mut rows = self.rows(stage, beside);
+        // The proposed limit must not be rejected by the next run.
+        rows.push(PlannedRow { label: "differences from run to run", bytes: VARIATION });
+        let total: Bytes = rows.iter().map(|row| row.bytes).sum();
+        let line = |row: &PlannedRow| format!("{:>10.0} MiB  {}\n", row.bytes.mib(), row.label);
+        let table: String = rows.iter().map(line).collect();
+        let remedy = self.remedy(stage, total, of_points);
+        let remedy = remedy.map_or(String::new(), |remedy| format!(", or {remedy}"));
+        Err(DoesNotFit(format!(
+            "--host-limit {} ({:.0} MiB) cannot be kept. {} takes most:\n{table}{:>10.0} MiB  in all\n\
+             Give {:.0}MiB or more{remedy}",
+            self.config.memory.host_limit,
+            self.bytes.mib(),
+            capitalised(stage.name),
+            total.mib(),
+            total.mib(),
+        )))
     }
 
     /// Returns the memory of a stage. Each row is rounded up to whole MiB.
@@ -226,26 +244,6 @@ impl<'a> HostRun<'a> {
         rows.map(|row| PlannedRow { bytes: whole_mib(row.bytes), ..row })
             .filter(|row| row.bytes > Bytes(0))
             .collect()
-    }
-
-    fn refusal(&self, stage: &PlannedStage, beside: Bytes, of_points: bool) -> DoesNotFit {
-        let mut rows = self.rows(stage, beside);
-        // The proposed limit must not be rejected by the next run.
-        rows.push(PlannedRow { label: "differences from run to run", bytes: VARIATION });
-        let total: Bytes = rows.iter().map(|row| row.bytes).sum();
-        let line = |row: &PlannedRow| format!("{:>10.0} MiB  {}\n", row.bytes.mib(), row.label);
-        let table: String = rows.iter().map(line).collect();
-        let remedy = self.remedy(stage, total, of_points);
-        let remedy = remedy.map_or(String::new(), |remedy| format!(", or {remedy}"));
-        DoesNotFit(format!(
-            "--host-limit {} ({:.0} MiB) cannot be kept. {} takes most:\n{table}{:>10.0} MiB  in all\n\
-             Give {:.0}MiB or more{remedy}",
-            self.config.memory.host_limit,
-            self.bytes.mib(),
-            capitalised(stage.name),
-            total.mib(),
-            total.mib(),
-        ))
     }
 
     /// Returns advice to shrink the largest row that can shrink. `None` if the other rows already exceed the limit.
@@ -378,12 +376,6 @@ pub(super) fn less_host_memory(stopped: &TrainError) -> Option<&'static str> {
         DeviceError::OutOfHostMemory { demand: None, .. } => Some("when other programs have ended"),
         _ => None,
     }
-}
-
-/// Returns the host memory of a GPU model's offloaded tables.
-fn offloaded_bytes(config: &Config, gaussians: u64) -> Bytes {
-    let model = planned_model(config, config.optimize.sh_degree, gaussians);
-    Bytes(model.host_tables().map(|(_, bytes)| bytes).sum())
 }
 
 /// Returns the size of a model on a GPU that is only drawn.

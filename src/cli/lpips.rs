@@ -61,7 +61,7 @@ pub(super) fn weights(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeigh
         ),
         None if with_reference => tracing::warn!(
             "--metrics reference: without LPIPS, for which there are no weights. {}",
-            Missing::of(&WeightsSearch::run())
+            weights_advice(&WeightsSearch::run())
         ),
         _ => {}
     }
@@ -103,42 +103,27 @@ fn choose(sources: &Sources<'_>) -> anyhow::Result<Option<LpipsWeights>> {
         }
         None if is_required => Err(UsageError(format!(
             "--enable-lpips: there are no weights of LPIPS. {}",
-            Missing::of(&search)
+            weights_advice(&search)
         ))
         .into()),
         None => Ok(None),
     }
 }
 
-/// Advice for missing weights.
-pub(super) struct Missing {
-    /// Network file whose heads, from the `lpips` package, are missing.
-    without_heads: Option<PathBuf>,
-}
-
-impl Missing {
-    pub(super) fn of(search: &WeightsSearch) -> Self {
-        Self { without_heads: search.without_heads.clone() }
-    }
-}
-
-impl std::fmt::Display for Missing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(network) = &self.without_heads {
-            let name = network.file_name().unwrap_or_default().to_string_lossy();
-            let heads = if name.starts_with("vgg") { "vgg.pth" } else { "alex.pth" };
-            return write!(
-                f,
-                "{} is the network alone: copy {heads} of the lpips package (lpips/weights/v0.1) beside it",
-                network.display()
-            );
-        }
-        write!(
-            f,
-            "Name a file with --lpips-weights FILE or {WEIGHTS_VARIABLE}. Files, folders and a script: \
-             splat help measuring"
-        )
-    }
+pub(super) fn weights_advice(search: &WeightsSearch) -> String {
+    // The heads of a network come from the `lpips` package.
+    let Some(network) = &search.without_heads else {
+        return format!(
+            "Name a file with --lpips-weights FILE or {WEIGHTS_VARIABLE}. Files, folders and a script: splat help \
+             measuring"
+        );
+    };
+    let name = network.file_name().unwrap_or_default().to_string_lossy();
+    let heads = if name.starts_with("vgg") { "vgg.pth" } else { "alex.pth" };
+    format!(
+        "{} is the network alone: copy {heads} of the lpips package (lpips/weights/v0.1) beside it",
+        network.display()
+    )
 }
 
 /// Joins paths for a sentence.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use clap::{ArgMatches, Args, Command};
+use clap::{ArgMatches, Args};
 use serde::Serialize;
 use splat_mesh::MeshReport;
 
@@ -13,7 +13,7 @@ use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DoesNotFit, UsageError};
 use super::host_limit::{SURFACE_MAPS, planned_model};
 use super::output::print_paths;
-use super::parser::{command_of, is_typed};
+use super::parser::{command_of, is_typed, typed_flags};
 use super::scene::{ModelArgs, Opened, ReadModel};
 use crate::backend::cuda::dry_run;
 use crate::backend::{Compensation, Device, RenderSettings, TrainDevice};
@@ -33,7 +33,6 @@ use crate::telemetry::WorkProgress;
 use crate::train::appearance::compensation;
 use crate::train::{Views, forecast, render_footprint};
 
-/// Arguments of `splat mesh`.
 #[derive(Args)]
 pub(super) struct MeshArgs {
     #[command(flatten)]
@@ -165,7 +164,6 @@ struct MadeMesh {
     texture: Option<MeshTexture>,
 }
 
-/// Task that makes a mesh of a model.
 struct Meshing<'a> {
     options: &'a MeshOptions,
     opened: &'a Opened,
@@ -375,7 +373,7 @@ fn warn_about_idle(options: &MeshOptions, matches: &ArgMatches) {
         (MeshMethod::Tetrahedra, command_of::<TetrahedraOptions>("tetrahedra")),
     ];
     for (of, command) in of_methods.iter().filter(|(of, _)| *of != method) {
-        for flag in typed(command, matches) {
+        for (_, flag) in typed_flags(command, matches) {
             tracing::warn!(
                 "--{flag} has no effect with --method {}: it is an option of --method {}",
                 method.name(),
@@ -399,16 +397,10 @@ fn warn_about_idle(options: &MeshOptions, matches: &ArgMatches) {
 pub(super) fn warn_about_idle_texture(options: &TextureOptions, matches: &ArgMatches) {
     if options.texture == TextureSource::None {
         let command = command_of::<TextureOptions>("texture");
-        for flag in typed(&command, matches).filter(|&flag| flag != "texture") {
+        for (_, flag) in typed_flags(&command, matches).filter(|&(_, flag)| flag != "texture") {
             tracing::warn!("--{flag} has no effect without --texture gaussians or photographs");
         }
     } else if options.atlas != AtlasKind::Squares && is_typed(matches, "square_size") {
         tracing::warn!("--square-size has no effect without --atlas squares");
     }
-}
-
-/// Returns the flags of a command that were typed.
-fn typed<'a>(command: &'a Command, matches: &'a ArgMatches) -> impl Iterator<Item = &'a str> {
-    let typed = command.get_arguments().filter(|arg| is_typed(matches, arg.get_id().as_str()));
-    typed.filter_map(|arg| arg.get_long())
 }

@@ -81,23 +81,23 @@ fn errors() -> Vec<Section> {
     [command_errors(), program_errors(), crate_errors()].concat()
 }
 
-/// Returns lines of runs, of the parser and of `splat doctor`.
-fn others() -> Vec<Section> {
-    let mut sections = parser_errors();
-    sections.push(("First line of a run".to_owned(), train::run_lines()));
+/// Returns the first and last lines of runs.
+fn run_lines() -> Vec<Section> {
+    let first = [("First line of a run".to_owned(), train::run_lines())].into_iter();
     let blocks = closing_blocks().into_iter();
-    sections.extend(blocks.map(|(name, lines)| (format!("End of {name}"), lines)));
+    let blocks = blocks.map(|(name, lines)| (format!("End of {name}"), lines));
     let rows = next::tests::samples().into_iter();
-    sections.extend(rows.map(|(name, lines)| (format!("Commands after a run {name}"), lines)));
-    let machines = doctor::samples().into_iter();
-    sections.extend(machines.map(|(name, lines)| (format!("Doctor: {name}"), lines)));
-    sections
+    let rows = rows.map(|(name, lines)| (format!("Commands after a run {name}"), lines));
+    first.chain(blocks).chain(rows).collect()
 }
 
 #[test]
 fn messages_are_as_reviewed() {
     let mut text = String::new();
-    for (name, messages) in errors().iter().chain(&others()) {
+    let machines = doctor::samples().into_iter();
+    let doctors = machines.map(|(name, lines)| (format!("Doctor: {name}"), lines));
+    let lines = parser_errors().into_iter().chain(run_lines()).chain(doctors);
+    for (name, messages) in errors().into_iter().chain(lines) {
         writeln!(text, "\n## {name}\n").unwrap();
         messages.iter().for_each(|message| writeln!(text, "{message}").unwrap());
     }
@@ -107,6 +107,13 @@ fn messages_are_as_reviewed() {
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     settings.bind(|| insta::assert_snapshot!("messages", text));
+}
+
+#[test]
+fn lines_of_runs_fit_80_columns() {
+    for (name, lines) in run_lines() {
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{name}: {lines:#?}");
+    }
 }
 
 #[test]
@@ -383,7 +390,7 @@ fn crate_errors() -> Vec<Section> {
             SplatFileError::Unreadable { path: "scene.spz".into(), source: denied() },
             SplatFileError::Content {
                 path: "scene.spz".into(),
-                fault: FormatFault::Damaged("ends in the header".to_owned()),
+                fault: FormatFault::Damaged("ends in the header".into()),
             },
             SplatFileError::Unknown { path: "scene.spz".into() },
             SplatFileError::Unwritable { path: "scene.spz".into(), source: denied() },
@@ -392,14 +399,14 @@ fn crate_errors() -> Vec<Section> {
             SplatFileError::Glb { path: "scene.spz".into(), source: GlbError::Empty },
             SplatFileError::Html {
                 path: "scene.spz".into(),
-                source: HtmlError::Camera("00012.jpg".to_owned()),
+                source: HtmlError::Camera("00012.jpg".into()),
             },
         ]),
         section(&[
             FormatFault::Unreadable(denied()),
-            FormatFault::Damaged("ends after 17 of 900 Gaussians".to_owned()),
+            FormatFault::Damaged("ends after 17 of 900 Gaussians".into()),
             FormatFault::Unsupported(
-                "is of version 1 of glTF; 2 is read: export it as glTF 2.0".to_owned(),
+                "is of version 1 of glTF; 2 is read: export it as glTF 2.0".into(),
             ),
         ]),
         section(&[
@@ -408,7 +415,7 @@ fn crate_errors() -> Vec<Section> {
             GlbError::Write(denied()),
         ]),
         section(&[
-            HtmlError::Camera("00012.jpg".to_owned()),
+            HtmlError::Camera("00012.jpg".into()),
             HtmlError::Json(json_error()),
             HtmlError::Write(denied()),
         ]),
@@ -421,7 +428,7 @@ fn crate_errors() -> Vec<Section> {
             SogError::Count(300_000_000),
             SogError::Write(denied()),
             SogError::NotFitted,
-            SogError::ReadBack(FormatFault::Damaged("ends in the header".to_owned())),
+            SogError::ReadBack(FormatFault::Damaged("ends in the header".into())),
         ]),
         section(&[
             SplatsError::Degree(4),
@@ -474,20 +481,17 @@ fn crate_errors() -> Vec<Section> {
             MeshFileError::Line {
                 path: "mesh.ply".into(),
                 line: 12,
-                found: "`f 1 2` has 2 corners".to_owned(),
+                found: "`f 1 2` has 2 corners".into(),
             },
             MeshFileError::Row {
                 path: "mesh.ply".into(),
-                element: "face".to_owned(),
+                element: "face".into(),
                 row: 17,
-                found: "ends early".to_owned(),
+                found: "ends early".into(),
             },
             MeshFileError::Nothing { path: "mesh.ply".into(), what: "faces" },
             MeshFileError::UnreadGlb { path: "mesh.glb".into() },
-            MeshFileError::Glb {
-                path: "mesh.glb".into(),
-                found: "its picture is no PNG".to_owned(),
-            },
+            MeshFileError::Glb { path: "mesh.glb".into(), found: "its picture is no PNG".into() },
             MeshFileError::Mesh {
                 path: "mesh.ply".into(),
                 source: MeshError::UnknownVertex { face: 3, vertex: 9, vertices: 8 },
@@ -538,8 +542,8 @@ fn crate_errors() -> Vec<Section> {
             FusionError::NoSurface { views: 43 },
         ]),
         section(&[
-            ExchangeError::Lost { rank: 1, why: "the connection is closed".to_owned() },
-            ExchangeError::Garbled { rank: 1, found: "a frame of 7 bytes".to_owned() },
+            ExchangeError::Lost { rank: 1, why: "the connection is closed".into() },
+            ExchangeError::Garbled { rank: 1, found: "a frame of 7 bytes".into() },
             ExchangeError::WrongParts { found: 3, world: 4 },
             ExchangeError::NothingGiven,
             ExchangeError::NotTheGiver { rank: 1 },
@@ -547,48 +551,48 @@ fn crate_errors() -> Vec<Section> {
         ]),
         section(&[
             JoinError::Missing { ranks: vec![1, 3], world: 4, seconds: 60 },
-            JoinError::Rejected { rank: 1, why: "another process has joined as rank 1".to_owned() },
+            JoinError::Rejected { rank: 1, why: "another process has joined as rank 1".into() },
             JoinError::Unproven { rank: 1, address: ([10, 0, 0, 1], 29500).into() },
             JoinError::NoCoordinator {
                 rank: 1,
-                place: "rank0:29500".to_owned(),
+                place: "rank0:29500".into(),
                 seconds: 60,
-                last: "connection refused".to_owned(),
+                last: "connection refused".into(),
             },
-            JoinError::NoPort { place: "rank0:29500".to_owned(), source: denied() },
-            JoinError::OnlyLocal { host: "localhost".to_owned(), ip: [127, 0, 0, 1].into() },
+            JoinError::NoPort { place: "rank0:29500".into(), source: denied() },
+            JoinError::OnlyLocal { host: "localhost".into(), ip: [127, 0, 0, 1].into() },
             JoinError::NoHome { rank: 1 },
             JoinError::NoSecret { rank: 1, folder: "data/fox".into(), source: denied() },
             JoinError::Conversation {
                 rank: 1,
-                source: MessageError::Ended { peer: "rank 0".to_owned() },
+                source: MessageError::Ended { peer: "rank 0".into() },
             },
             JoinError::System { rank: 1, what: "a thread", source: denied() },
         ]),
         section(&[
-            LaunchError::Number { name: "RANK", value: "-1".to_owned(), least: 1, most: 8 },
+            LaunchError::Number { name: "RANK", value: "-1".into(), least: 1, most: 8 },
             LaunchError::Outside { name: "RANK", rank: 1, of_world: "WORLD_SIZE", world: 4 },
-            LaunchError::Half { name: "RANK", value: "-1".to_owned(), missing: "WORLD_SIZE" },
+            LaunchError::Half { name: "RANK", value: "-1".into(), missing: "WORLD_SIZE" },
             LaunchError::Nodes {
                 name: "RANK",
-                source: NodeListError::Unbalanced { list: "node[01".to_owned() },
+                source: NodeListError::Unbalanced { list: "node[01".into() },
             },
-            LaunchError::Address { name: "RANK", value: "-1".to_owned(), form: "HOST:PORT" },
+            LaunchError::Address { name: "RANK", value: "-1".into(), form: "HOST:PORT" },
             LaunchError::Secret { name: "RANK", letters: 12 },
             LaunchError::NoPlace { name: "RANK", here: 7, world: 4 },
         ]),
         section(&[
-            MessageError::Ended { peer: "rank 1".to_owned() },
-            MessageError::Cut { peer: "rank 1".to_owned() },
-            MessageError::TooLong { peer: "rank 1".to_owned(), bytes: 1000 },
-            MessageError::Garbage { peer: "rank 1".to_owned(), source: json_error() },
-            MessageError::Failed { peer: "rank 1".to_owned(), source: denied() },
+            MessageError::Ended { peer: "rank 1".into() },
+            MessageError::Cut { peer: "rank 1".into() },
+            MessageError::TooLong { peer: "rank 1".into(), bytes: 1000 },
+            MessageError::Garbage { peer: "rank 1".into(), source: json_error() },
+            MessageError::Failed { peer: "rank 1".into(), source: denied() },
         ]),
         section(&[
-            NodeListError::Empty { list: "node[01".to_owned(), place: 7 },
-            NodeListError::Nested { list: "node[01".to_owned() },
-            NodeListError::Unbalanced { list: "node[01".to_owned() },
-            NodeListError::Range { list: "node[01".to_owned(), found: "1-".to_owned() },
+            NodeListError::Empty { list: "node[01".into(), place: 7 },
+            NodeListError::Nested { list: "node[01".into() },
+            NodeListError::Unbalanced { list: "node[01".into() },
+            NodeListError::Range { list: "node[01".into(), found: "1-".into() },
         ]),
         section(&[
             SuperviseError::Start { program: "/usr/bin/splat".into(), rank: 1, source: denied() },
@@ -619,9 +623,9 @@ fn full_disk() -> OutputError {
 
 fn unknown_preset() -> ConfigError {
     ConfigError::UnknownPreset {
-        name: "fst".to_owned(),
+        name: "fst".into(),
         like: Some("fast"),
-        known: "fast, best".to_owned(),
+        known: "fast, best".into(),
     }
 }
 
@@ -667,31 +671,31 @@ fn program_errors() -> Vec<Section> {
         section(&[
             ConfigError::Unreadable { path: "my.toml".into(), source: denied() },
             ConfigError::UnknownPreset {
-                name: "quick".to_owned(),
+                name: "quick".into(),
                 like: None,
-                known: "fast, best".to_owned(),
+                known: "fast, best".into(),
             },
-            ConfigError::Syntax { origin: "my.toml".to_owned(), source: Box::new(toml()) },
+            ConfigError::Syntax { origin: "my.toml".into(), source: Box::new(toml()) },
             ConfigError::Unknown {
-                origin: "my.toml".to_owned(),
+                origin: "my.toml".into(),
                 line: 12,
-                name: "key `iteration` in [optimize]".to_owned(),
-                remedy: "do you mean `iterations`? All keys: splat train --help".to_owned(),
+                name: "key `iteration` in [optimize]".into(),
+                remedy: "do you mean `iterations`? All keys: splat train --help".into(),
             },
             ConfigError::WrongType {
-                origin: "my.toml".to_owned(),
+                origin: "my.toml".into(),
                 line: 12,
-                section: "densify".to_owned(),
-                key: "max_points".to_owned(),
+                section: "densify".into(),
+                key: "max_points".into(),
                 message: "invalid type: string \"many\", expected a whole number of 0 or \
  more"
                     .to_owned(),
             },
             ConfigError::OutOfRange {
-                flag: "--lambda-dssim".to_owned(),
+                flag: "--lambda-dssim".into(),
                 key: "lambda_dssim",
                 section: "optimize",
-                value: "1.5".to_owned(),
+                value: "1.5".into(),
                 allowed: "0 to 1",
             },
         ]),
@@ -702,23 +706,23 @@ fn program_errors() -> Vec<Section> {
             DatasetError::SceneIsFile { path: "data/fox".into() },
             DatasetError::NotAScene {
                 path: "data/fox".into(),
-                content: "images/ (50 photographs), video/".to_owned(),
+                content: "images/ (50 photographs), video/".into(),
                 sought: ": no sparse/0, no transforms.json",
-                remedy: "Give the folder that holds sparse and images after -s".to_owned(),
+                remedy: "Give the folder that holds sparse and images after -s".into(),
             },
             DatasetError::ImagesMissing {
                 path: "data/fox/images".into(),
-                others: ": photos, photos_4".to_owned(),
+                others: ": photos, photos_4".into(),
             },
             DatasetError::NoImageLeft {
                 folder: "data/fox/images".into(),
                 count: 50,
-                first: "0001.jpg (not found)".to_owned(),
-                others: ": photos, photos_4".to_owned(),
+                first: "0001.jpg (not found)".into(),
+                others: ": photos, photos_4".into(),
             },
             DatasetError::UnknownSize {
                 path: "data/fox/transforms.json".into(),
-                name: "0012.jpg".to_owned(),
+                name: "0012.jpg".into(),
             },
             DatasetError::SizeMismatch {
                 path: PHOTO.into(),
@@ -733,8 +737,8 @@ fn program_errors() -> Vec<Section> {
             },
             DatasetError::Camera {
                 path: "data/fox/sparse/0/cameras.txt".into(),
-                view: "0012.jpg".to_owned(),
-                found: "cx = -5000 px, outside of a photograph of 640 px".to_owned(),
+                view: "0012.jpg".into(),
+                found: "cx = -5000 px, outside of a photograph of 640 px".into(),
                 remedy: "Give it in px of the photograph, or solve the cameras again",
             },
             DatasetError::Resolution { value: 7 },
@@ -743,8 +747,8 @@ fn program_errors() -> Vec<Section> {
             DatasetError::EmptyTestList { path: "test.txt".into() },
             DatasetError::UnknownTestViews {
                 count: 2,
-                names: "0012.png, 0013.png".to_owned(),
-                example: "0012.jpg".to_owned(),
+                names: "0012.png, 0013.png".into(),
+                example: "0012.jpg".into(),
             },
             DatasetError::TooManyTestViews { wanted: 50, count: 50 },
         ]),
@@ -757,26 +761,22 @@ fn program_errors() -> Vec<Section> {
             },
             ColmapError::Truncated {
                 path: COLMAP_IMAGES.into(),
-                reading: "image 3".to_owned(),
+                reading: "image 3".into(),
                 needed: 13000,
                 left: 7,
             },
             ColmapError::Invalid {
                 path: COLMAP_IMAGES.into(),
-                reading: "image 3".to_owned(),
-                found: "has no name".to_owned(),
+                reading: "image 3".into(),
+                found: "has no name".into(),
             },
             ColmapError::Line {
                 path: COLMAP_IMAGES.into(),
                 line: 12,
-                found: "1 2 3".to_owned(),
+                found: "1 2 3".into(),
                 expected: "a number",
             },
-            ColmapError::UnknownModel {
-                path: COLMAP_IMAGES.into(),
-                camera: 2,
-                model: "17".to_owned(),
-            },
+            ColmapError::UnknownModel { path: COLMAP_IMAGES.into(), camera: 2, model: "17".into() },
             ColmapError::UnsupportedModel {
                 path: "data/fox/sparse/0/cameras.txt".into(),
                 camera: 2,
@@ -789,10 +789,10 @@ fn program_errors() -> Vec<Section> {
                 source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
             },
             ColmapError::DuplicateCamera { path: COLMAP_IMAGES.into(), camera: 2 },
-            ColmapError::DuplicateName { path: COLMAP_IMAGES.into(), name: "0012.jpg".to_owned() },
+            ColmapError::DuplicateName { path: COLMAP_IMAGES.into(), name: "0012.jpg".into() },
             ColmapError::UnknownCamera {
                 path: COLMAP_IMAGES.into(),
-                name: "0012.jpg".to_owned(),
+                name: "0012.jpg".into(),
                 camera: 2,
                 count: 50,
             },
@@ -808,77 +808,68 @@ fn program_errors() -> Vec<Section> {
             TransformsError::NoNumber { path: TRANSFORMS.into(), line: 12, column: 7, word: "NaN" },
             TransformsError::File {
                 path: TRANSFORMS.into(),
-                found: "`applied_transform` is no matrix of 3 x 4 numbers".to_owned(),
+                found: "`applied_transform` is no matrix of 3 x 4 numbers".into(),
             },
             TransformsError::TransformsFrame {
                 path: TRANSFORMS.into(),
-                frame: "train/r_0".to_owned(),
-                found: "has a `transform_matrix` with 3 rows".to_owned(),
+                frame: "train/r_0".into(),
+                found: "has a `transform_matrix` with 3 rows".into(),
                 remedy: "Export the scene again",
             },
             TransformsError::Lens {
                 path: TRANSFORMS.into(),
-                frame: "train/r_0".to_owned(),
+                frame: "train/r_0".into(),
                 source: LensError::Parameter { parameter: "the focal length", value: -1.0 },
             },
             TransformsError::Empty { path: TRANSFORMS.into() },
         ]),
         section(&[
-            PointsPlyError::NoPoints {
-                path: POINTS.into(),
-                found: "has no element vertex".to_owned(),
-            },
+            PointsPlyError::NoPoints { path: POINTS.into(), found: "has no element vertex".into() },
             PointsPlyError::Vertex {
                 path: POINTS.into(),
                 index: 7,
                 count: 50,
-                found: "has a z that is not finite".to_owned(),
+                found: "has a z that is not finite".into(),
             },
             PointsPlyError::TooFar { path: POINTS.into(), index: 7, position: [0.0, 1.0, 1e20] },
         ]),
         section(&[
-            ImageError::Unreadable { path: PHOTO.to_owned(), source: denied() },
+            ImageError::Unreadable { path: PHOTO.into(), source: denied() },
             ImageError::UnknownFormat {
-                path: PHOTO.to_owned(),
-                found: "it begins with 00 00 00 18".to_owned(),
+                path: PHOTO.into(),
+                found: "it begins with 00 00 00 18".into(),
             },
-            ImageError::Empty { path: PHOTO.to_owned() },
-            ImageError::LfsPointer { path: PHOTO.to_owned() },
-            ImageError::Undecodable { path: PHOTO.to_owned(), source: picture() },
-            ImageError::Truncated { path: PHOTO.to_owned(), bytes: 1000 },
-            ImageError::FileTooLarge { path: PHOTO.to_owned(), limit: 100000 },
+            ImageError::Empty { path: PHOTO.into() },
+            ImageError::LfsPointer { path: PHOTO.into() },
+            ImageError::Undecodable { path: PHOTO.into(), source: picture() },
+            ImageError::Truncated { path: PHOTO.into(), bytes: 1000 },
+            ImageError::FileTooLarge { path: PHOTO.into(), limit: 100000 },
             ImageError::UnusableSize {
-                path: PHOTO.to_owned(),
+                path: PHOTO.into(),
                 width: 1061,
                 height: 1894,
                 limit: 100000,
             },
-            ImageError::UnusableTarget { path: PHOTO.to_owned(), width: 1061, height: 1894 },
+            ImageError::UnusableTarget { path: PHOTO.into(), width: 1061, height: 1894 },
             ImageError::MaskShape {
-                path: "data/fox/masks/0001.png".to_owned(),
+                path: "data/fox/masks/0001.png".into(),
                 size: [640, 480],
-                photograph: PHOTO.to_owned(),
+                photograph: PHOTO.into(),
                 photograph_size: [1061, 1894],
             },
             ImageError::MapShape {
-                path: "data/fox/depths/0001.png".to_owned(),
+                path: "data/fox/depths/0001.png".into(),
                 kind: "depth",
                 flag: "-d",
                 size: [640, 480],
-                photograph: PHOTO.to_owned(),
+                photograph: PHOTO.into(),
                 photograph_size: [1061, 1894],
             },
-            ImageError::NoDepthMap { path: "data/fox/depths/0001.png".to_owned() },
-            ImageError::NoNormalMap { path: "data/fox/normals/0001.png".to_owned() },
-            ImageError::NormalsFaceAway {
-                path: "data/fox/normals/0001.png".to_owned(),
-                percent: 70,
-            },
-            ImageError::Resize { path: PHOTO.to_owned(), reason: "the size is 0".to_owned() },
-            ImageError::Panicked {
-                path: PHOTO.to_owned(),
-                reason: "index out of bounds".to_owned(),
-            },
+            ImageError::NoDepthMap { path: "data/fox/depths/0001.png".into() },
+            ImageError::NoNormalMap { path: "data/fox/normals/0001.png".into() },
+            ImageError::NormalsFaceAway { path: "data/fox/normals/0001.png".into(), percent: 70 },
+            ImageError::Resize { path: PHOTO.into(), reason: "the size is 0".into() },
+            ImageError::Panicked { path: PHOTO.into(), reason: "index out of bounds".into() },
             ImageError::NoSuchImage { index: 7, count: 50 },
         ]),
         section(&[
@@ -887,7 +878,7 @@ fn program_errors() -> Vec<Section> {
             DepthsError::ParametersDamaged { path: PARAMETERS.into(), source: json() },
             DepthsError::TooLarge {
                 path: PARAMETERS.into(),
-                name: "0012.jpg".to_owned(),
+                name: "0012.jpg".into(),
                 key: "scale",
                 value: 5e20,
             },
@@ -902,19 +893,19 @@ fn program_errors() -> Vec<Section> {
             NormalsError::NoneFits {
                 path: "data/fox/normals".into(),
                 views: 43,
-                reasons: "0001.jpg: is empty".to_owned(),
+                reasons: "0001.jpg: is empty".into(),
             },
         ]),
         section(&[
             LensError::Parameter { parameter: "the focal length", value: 0.5 },
-            LensError::Folds { distortion: "k1 = -1.5".to_owned(), width: 1061, height: 1894 },
+            LensError::Folds { distortion: "k1 = -1.5".into(), width: 1061, height: 1894 },
         ]),
         section(&[
             PlyFileError::Unreadable { path: PLY.into(), source: denied() },
             PlyFileError::Header {
                 path: PLY.into(),
                 line: 12,
-                found: "`property flot x` is no property".to_owned(),
+                found: "`property flot x` is no property".into(),
             },
             PlyFileError::Truncated {
                 path: PLY.into(),
@@ -924,25 +915,25 @@ fn program_errors() -> Vec<Section> {
             },
         ]),
         section(&[
-            PlyError::Format { path: PLY.into(), format: "ascii 1.0".to_owned() },
-            PlyError::MissingColumn { path: PLY.into(), column: "opacity".to_owned() },
-            PlyError::DoubleColumn { path: PLY.into(), column: "opacity".to_owned() },
+            PlyError::Format { path: PLY.into(), format: "ascii 1.0".into() },
+            PlyError::MissingColumn { path: PLY.into(), column: "opacity".into() },
+            PlyError::DoubleColumn { path: PLY.into(), column: "opacity".into() },
             PlyError::ColumnType {
                 path: PLY.into(),
-                column: "opacity".to_owned(),
-                found: "uchar".to_owned(),
+                column: "opacity".into(),
+                found: "uchar".into(),
             },
             PlyError::RestCount { path: PLY.into(), count: 50 },
             PlyError::NotFinite {
                 path: PLY.into(),
                 row: 17,
-                column: "opacity".to_owned(),
+                column: "opacity".into(),
                 value: f64::NAN,
             },
             PlyError::OutOfRange {
                 path: PLY.into(),
                 row: 17,
-                column: "opacity".to_owned(),
+                column: "opacity".into(),
                 value: 3e7,
                 range: -1e6..=1e6,
             },
@@ -952,26 +943,26 @@ fn program_errors() -> Vec<Section> {
             PlyFacesError::Missing { path: PLY.into() },
             PlyFacesError::Property {
                 path: PLY.into(),
-                found: "property list uchar float vertex_indices".to_owned(),
+                found: "property list uchar float vertex_indices".into(),
             },
             PlyFacesError::Corners { path: PLY.into(), face: 7, corners: 4.0 },
             PlyFacesError::NoVertex { path: PLY.into(), face: 7, vertex: 812.0, vertices: 500 },
             PlyFacesError::Comment {
                 path: PLY.into(),
                 key: "SplatSigma ",
-                value: "-1".to_owned(),
+                value: "-1".into(),
                 allowed: "0 to 1",
             },
         ]),
-        section(&[LockError::InUse { folder: "out/fox".into(), holder: "process 17".to_owned() }]),
+        section(&[LockError::InUse { folder: "out/fox".into(), holder: "process 17".into() }]),
         section(&[
             LpipsError::Unreadable { path: WEIGHTS.into(), source: denied() },
-            LpipsError::NotWeights { path: WEIGHTS.into(), problem: "it is empty".to_owned() },
-            LpipsError::NoHeads { path: WEIGHTS.into(), sought: vec!["vgg.pth".to_owned()] },
+            LpipsError::NotWeights { path: WEIGHTS.into(), problem: "it is empty".into() },
+            LpipsError::NoHeads { path: WEIGHTS.into(), sought: vec!["vgg.pth".into()] },
             LpipsError::Tensor {
                 path: WEIGHTS.into(),
-                tensor: "features.0.weight".to_owned(),
-                problem: "has not 64 x 3 x 3 x 3 numbers".to_owned(),
+                tensor: "features.0.weight".into(),
+                problem: "has not 64 x 3 x 3 x 3 numbers".into(),
                 net: "vgg",
             },
         ]),
@@ -981,16 +972,16 @@ fn program_errors() -> Vec<Section> {
                 checkpoint: CHECKPOINT.into(),
             },
             TrainError::NoSpace { source: full_disk(), checkpoint: None },
-            TrainError::NoImages { views: 43, first: "0001.jpg: is empty".to_owned() },
+            TrainError::NoImages { views: 43, first: "0001.jpg: is empty".into() },
             TrainError::Emptied { iteration: 11 },
         ]),
         section(&[
             CheckpointError::Unreadable { path: CHECKPOINT.into(), source: denied() },
             CheckpointError::Damaged {
                 path: CHECKPOINT.into(),
-                problem: "it has no `iteration`".to_owned(),
+                problem: "it has no `iteration`".into(),
             },
-            CheckpointError::Version { path: CHECKPOINT.into(), found: "2".to_owned() },
+            CheckpointError::Version { path: CHECKPOINT.into(), found: "2".into() },
             CheckpointError::ShDegree { path: CHECKPOINT.into(), found: 1, wanted: 3 },
             CheckpointError::Config { path: CHECKPOINT.into(), source: Box::new(unknown_preset()) },
         ]),
@@ -1034,9 +1025,9 @@ fn program_errors() -> Vec<Section> {
             no_kernels(&DeviceOptions::of(&Config::default())),
             DeviceError::NoDriver,
             DeviceError::DriverTooOld { found: 12000, needed: 13000 },
-            DeviceError::NoGpu { visible: Some("7".to_owned()) },
+            DeviceError::NoGpu { visible: Some("7".into()) },
             DeviceError::NoCode {
-                name: "NVIDIA GeForce GTX 1080".to_owned(),
+                name: "NVIDIA GeForce GTX 1080".into(),
                 arch: 61,
                 built: vec![75, 90],
             },
@@ -1050,7 +1041,7 @@ fn program_errors() -> Vec<Section> {
             DeviceError::DriverOutOfMemory { call: "cuMemAlloc" },
             DeviceError::Driver {
                 call: "cuMemAlloc",
-                reason: "an illegal memory access was encountered".to_owned(),
+                reason: "an illegal memory access was encountered".into(),
             },
         ]),
         section(&[
@@ -1065,17 +1056,17 @@ fn program_errors() -> Vec<Section> {
                 found: 12,
                 all: 900,
                 needed: 100,
-                advice: "Give a larger box (--bbox-min, --bbox-max)".to_owned(),
+                advice: "Give a larger box (--bbox-min, --bbox-max)".into(),
             },
             ExtractionError::NoViews {
-                reason: "data/fox/images/0001.jpg: there is no such file".to_owned(),
+                reason: "data/fox/images/0001.jpg: there is no such file".into(),
             },
             ExtractionError::TooManyGaussians { found: 5_000_000_000 },
             ExtractionError::TooManyPoints { gaussians: 1_200_000, fits: 900_000 },
             ExtractionError::SurfacePoints { wanted: 2_000_000, fits: 900_000 },
             ExtractionError::NoTexturedFormat,
             ExtractionError::TextureMemory { requested: 16_384, fits: 8192 },
-            ExtractionError::NothingLeft { faces: 1000, min_component: "1%".to_owned() },
+            ExtractionError::NothingLeft { faces: 1000, min_component: "1%".into() },
             ExtractionError::DecimatedAway { faces: 1000, target: 7 },
             ExtractionError::PeeledAway { faces: 1000 },
         ]),
@@ -1084,7 +1075,7 @@ fn program_errors() -> Vec<Section> {
             SynthError::OutOfRange { flag: "views", value: 0, least: 1, most: 10_000 },
             SynthError::Occupied { path: "data/synthetic".into() },
             SynthError::Truth(ExtractError::Length { values: 511, bricks: 1 }),
-            SynthError::Png { name: "00012.png".to_owned(), source: picture() },
+            SynthError::Png { name: "00012.png".into(), source: picture() },
         ]),
         section(&[
             LogError::Missing { path: LOG.into() },
@@ -1092,7 +1083,7 @@ fn program_errors() -> Vec<Section> {
             LogError::Damaged {
                 path: LOG.into(),
                 line: 12,
-                reason: "missing field `event`".to_owned(),
+                reason: "missing field `event`".into(),
             },
             LogError::Empty { path: LOG.into() },
         ]),
@@ -1100,16 +1091,13 @@ fn program_errors() -> Vec<Section> {
             SummaryError::Missing { path: SUMMARY.into() },
             SummaryError::Older { path: SUMMARY.into() },
             SummaryError::Unreadable { path: SUMMARY.into(), source: denied() },
-            SummaryError::Damaged {
-                path: SUMMARY.into(),
-                reason: "missing field `event`".to_owned(),
-            },
+            SummaryError::Damaged { path: SUMMARY.into(), reason: "missing field `event`".into() },
         ]),
         section(&[
             FramesFileError::Unreadable { path: "cameras.json".into(), source: denied() },
             FramesFileError::Unusable {
                 path: "cameras.json".into(),
-                problem: "has no cameras. Write one for each frame, or use --path orbit".to_owned(),
+                problem: "has no cameras. Write one for each frame, or use --path orbit".into(),
             },
         ]),
         section(&[ServerError::System(denied())]),
@@ -1118,7 +1106,7 @@ fn program_errors() -> Vec<Section> {
         section(&[PrintError(io::Error::from(io::ErrorKind::StorageFull))]),
         section(&[
             Interrupted { command: None },
-            Interrupted { command: Some("splat train --resume -m out/fox".to_owned()) },
+            Interrupted { command: Some("splat train --resume -m out/fox".into()) },
         ]),
         section(&[TooManyBound { faces: 1 << 31, each: 6 }]),
         section(&[full_disk()]),

@@ -27,7 +27,6 @@ pub(super) fn print_help(help: &clap::Error) -> Result<(), PrintError> {
     }
 }
 
-/// Prints paths, one per line.
 pub(super) fn print_paths(paths: &[PathBuf]) -> Result<(), PrintError> {
     let lines: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     print(&lines.join("\n"))
@@ -43,7 +42,6 @@ pub(super) fn print_to_reader(text: &str) -> Result<bool, PrintError> {
     }
 }
 
-/// Prints a report as JSON or as text.
 pub(super) fn print_report<R: Serialize>(
     report: &R,
     as_json: bool,

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Id};
 
@@ -35,6 +36,27 @@ pub(super) fn shaped(command: clap::Command) -> clap::Command {
 /// Returns the parser of one command, for lines that the program itself builds.
 pub(super) fn command_of<A: Args>(name: &'static str) -> clap::Command {
     shaped(A::augment_args(clap::Command::new(name))).no_binary_name(true)
+}
+
+/// Returns the parser of an option with named values: the name, the help and the value of each.
+pub(super) fn named_values<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, &'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let shown = values.map(|(name, help, _)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(shown).try_map(move |typed| {
+        let found = values.iter().find(|(name, ..)| *name == typed);
+        found.map(|(.., value)| *value).ok_or("no such value")
+    })
+}
+
+/// Returns the typed options of a command that have long flags: id and flag of each.
+pub(super) fn typed_flags<'a>(
+    command: &'a clap::Command,
+    matches: &'a ArgMatches,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let flags =
+        command.get_arguments().filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?)));
+    flags.filter(|(id, _)| is_typed(matches, id))
 }
 
 /// Shortens a parser error to the error, the nearest name and the help command.

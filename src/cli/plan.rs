@@ -34,7 +34,6 @@ use crate::mesh::MeshOptions;
 use crate::train::schedule::view_divisor;
 use crate::train::{forecast, render_footprint};
 
-/// Arguments of `splat plan`.
 #[derive(Args)]
 pub(super) struct PlanArgs {
     /// Options in TOML; flags win over it
@@ -281,7 +280,14 @@ fn report(
         vertex_budgets: if has_triangles { report::vertex_budgets(&run) } else { Vec::new() },
         training_ends_with,
         remedies,
-        host: report::host(&run, config, &forecast::full_size(dataset)),
+        host: report::host_rows(
+            run.model,
+            run.start,
+            &run.photographs,
+            run.colors,
+            config,
+            &forecast::full_size(dataset),
+        ),
         host_limit: None,
         sugar: report::surface_stages(
             SurfaceArgs {

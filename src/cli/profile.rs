@@ -11,14 +11,13 @@ use clap::{ArgMatches, Args};
 
 use super::exit::DataError;
 use super::folder;
-use super::output::{PrintError, print_report, print_to_reader};
+use super::output::{print_report, print_to_reader};
 use super::parser::is_typed;
 use crate::files::is_locked;
 use crate::memory::Bytes;
 use crate::telemetry::{BufferPeak, Finding, GpuSummary, Point, Profile, is_plain_wanted};
 use crate::train::event::PhasePeak;
 
-/// Arguments of `splat profile`.
 #[derive(Args)]
 pub(super) struct ProfileArgs {
     /// Model folder of a run, or latest [default: latest]
@@ -79,7 +78,6 @@ fn named_or_newest(named: Option<&Path>) -> Result<PathBuf, DataError> {
     }
 }
 
-/// Reads the profile of the run in this model folder.
 fn read(model_path: &Path) -> Result<Profile, DataError> {
     Profile::read(model_path).map_err(|error| DataError(error.to_string()))
 }
@@ -319,7 +317,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Shows the profile until the run ends or the reader is gone.
 fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
     let is_terminal = io::stdout().is_terminal() && !is_plain_wanted();
-    let mut screen = Screen { is_terminal, shown: String::new() };
+    let mut shown = String::new();
     loop {
         // Check this before reading the log, so that the last entry is not missed.
         let is_training = is_locked(model_path);
@@ -334,34 +332,20 @@ fn follow(model_path: &Path, top: usize) -> anyhow::Result<()> {
                         "\n\nNo program trains in this folder now: there is nothing to follow.",
                     );
                 }
-                if !screen.show(&text)? || profile.finished || !is_training {
+                let has_reader = text == shown || {
+                    let before = match (is_terminal, shown.is_empty()) {
+                        (true, _) => CLEAR,
+                        (false, true) => "",
+                        (false, false) => "\n",
+                    };
+                    print_to_reader(&format!("{before}{text}"))?
+                };
+                if !has_reader || profile.finished || !is_training {
                     return Ok(());
                 }
+                shown = text;
             }
         }
         sleep(INTERVAL);
-    }
-}
-
-/// Destination of the live profile.
-struct Screen {
-    /// True if the terminal is cleared before each update.
-    is_terminal: bool,
-    shown: String,
-}
-
-impl Screen {
-    /// Draws a text unless it is already shown. Returns false if the reader is gone.
-    fn show(&mut self, text: &str) -> Result<bool, PrintError> {
-        if text == self.shown {
-            return Ok(true);
-        }
-        let drawn = match (self.is_terminal, self.shown.is_empty()) {
-            (true, _) => format!("{CLEAR}{text}"),
-            (false, true) => text.to_owned(),
-            (false, false) => format!("\n{text}"),
-        };
-        self.shown = text.to_owned();
-        print_to_reader(&drawn)
     }
 }

@@ -42,7 +42,7 @@ use crate::train::follower::{FollowerRun, fingerprint, fingerprint_of};
 #[cfg(kernels)]
 use crate::backend::cuda::ranks::CudaShard;
 
-pub(super) use super::exit::{DeadRank, EndedRank, JoinFailed, StoppedJoin};
+pub(super) use super::exit::{DeadRank, EndedRank, StoppedJoin};
 pub(super) use launch::{GpuCount, RankCount, is_launched};
 
 // Role of this process in a run.
@@ -138,10 +138,14 @@ impl RankGroup {
     /// Meets the other ranks of this command. From then on a rank that is gone ends this process.
     /// Until all are there, `stop` ends the waiting.
     fn join(launch: &Launch, args: &TrainArgs, stop: &AtomicBool) -> anyhow::Result<Self> {
-        let joined = join_unless(stop, launch)?;
-        let Joined { world, data, link, .. } = joined;
-        let link = Arc::new(link);
+        share_threads(launch);
         let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
+        if is_supervised {
+            // The supervisor receives the signal, too, and passes it on.
+            signals::leave_interrupts_to_others();
+        }
+        let Joined { world, data, link, .. } = join_unless(stop, launch)?;
+        let link = Arc::new(link);
         let (style, command) = (args.style(), resume_command(args));
         let end_with = move |lost| {
             if !is_supervised {
@@ -151,16 +155,13 @@ impl RankGroup {
             end();
         };
         link.watch(signals::request_stop, end_with)?;
-        let exchange = Exchange::connect(data, JOIN_TIME).map_err(|source| {
-            link.fail(Exit::Device.code(), &source.to_string());
-            JoinFailed { source }
-        })?;
+        let exchange = Exchange::connect(data, JOIN_TIME)
+            .inspect_err(|error| link.fail(Exit::Device.code(), &error.to_string()))?;
         let line = Some(RankLine::new(exchange));
         let ranks_here = launch.local_world.unwrap_or(1);
         Ok(Self { place: RankPlace { world, ranks_here, gpu: gpu_of(launch) }, line, link })
     }
 
-    /// Returns the number of ranks.
     pub(super) fn world(&self) -> u32 {
         self.place.world
     }
@@ -216,13 +217,6 @@ impl RankGroup {
         done
     }
 
-    /// Lets the other ranks go, where there was nothing to do for them.
-    fn dismiss(&mut self) {
-        if let Ok(line) = self.take_line() {
-            Leader::new(CpuShard::new(Cpu::new(), line)).end().ok();
-        }
-    }
-
     /// Rejects what several processes cannot train yet. Logs how many processes have nothing to draw.
     pub(super) fn check(&self, config: &Config) -> Result<(), UsageError> {
         let is_gpu = self.device_options(config).is_gpu();
@@ -267,7 +261,7 @@ fn join_unless(stop: &AtomicBool, launch: &Launch) -> anyhow::Result<Joined> {
     thread::spawn(move || sender.send(join(&launch, &claims, JOIN_TIME)).ok());
     loop {
         match receiver.recv_timeout(POLL_INTERVAL) {
-            Ok(joined) => return Ok(joined.map_err(|source| JoinFailed { source })?),
+            Ok(joined) => return Ok(joined?),
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
                 return Err(StoppedJoin.into());
             }
@@ -303,13 +297,6 @@ fn end() {
     process::exit(i32::from(Exit::Device.code()));
 }
 
-/// After an error that another rank's end may be the cause of: waits for the news, which ends the process.
-fn wait_for_news(error: &anyhow::Error) {
-    if matches!(device_error(error), Some(DeviceError::Exchange(_))) {
-        sleep(NEWS_TIME);
-    }
-}
-
 // Rank 0 trains and leads the other ranks.
 
 /// Joins the other ranks, does rank 0's work, and dismisses the other ranks.
@@ -320,20 +307,21 @@ pub(super) fn lead<T>(
 ) -> anyhow::Result<T> {
     // Held to the end: the run takes the same, and a signal that comes before it counts.
     let stop = stop_on_signals()?;
-    share_threads(launch);
-    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
-        // The supervisor receives the signal, too, and passes it on.
-        signals::leave_interrupts_to_others();
-    }
     let mut group = RankGroup::join(launch, args, &stop)?;
     let done = work(&mut group);
     match &done {
         Err(error) if !error.is::<Interrupted>() => {
-            wait_for_news(error);
+            // Another rank's end may be the cause. The news of it ends this process.
+            if matches!(device_error(error), Some(DeviceError::Exchange(_))) {
+                sleep(NEWS_TIME);
+            }
             group.link.fail(Exit::of(error).code(), &message(error));
         }
         _ => {
-            group.dismiss();
+            // Without training the other ranks still wait for work.
+            if let Ok(line) = group.take_line() {
+                Leader::new(CpuShard::new(Cpu::new(), line)).end().ok();
+            }
             group.link.leave();
         }
     }
@@ -346,10 +334,6 @@ pub(super) fn lead<T>(
 pub(super) fn follow(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     // Held to the end: a signal that comes late is none that ends this process alone.
     let stop = stop_on_signals()?;
-    share_threads(launch);
-    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
-        signals::leave_interrupts_to_others();
-    }
     let mut group = RankGroup::join(launch, args, &stop)?;
     pass_on(&group.link, &stop);
     let line = group.take_line()?;

@@ -16,8 +16,7 @@ use self::record::{MESH_NAME, Measurement, RefineRecord, RefineSettings};
 use super::check::{warn, warn_about_images};
 use super::device::{self, DeviceOptions, DeviceRoom, DrawingPlan, Task};
 use super::exit::{DataError, DoesNotFit, OutOfMemory};
-use super::folder;
-use super::folder::TrainedViews;
+use super::folder::{self, TrainedViews};
 use super::host_limit::{
     BOUND_MESH, HostRoom, OnProcessor, less_host_memory, planned_model, showing,
 };
@@ -175,7 +174,6 @@ fn set_aside(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Task that refines a mesh.
 struct Refining<'a> {
     args: &'a RefineArgs,
     opened: &'a Opened,

@@ -20,7 +20,6 @@ use crate::train::event::{Picture, Split};
 use crate::train::pictures::{photo_picture, render_picture};
 use crate::train::{Views, scene_extent};
 
-/// Arguments of `splat render`.
 #[derive(Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 pub(super) struct RenderArgs {
@@ -88,7 +87,6 @@ pub(super) fn run(args: &RenderArgs, matches: &ArgMatches) -> anyhow::Result<()>
     )
 }
 
-/// Task that renders a model's views.
 struct Rendering<'a> {
     args: &'a RenderArgs,
     opened: &'a Opened,

@@ -13,8 +13,7 @@ use super::continued::{
 };
 use super::device::resolve_on_device;
 use super::exit::{NothingToTrain, UsageError};
-use super::folder;
-use super::folder::TrainedViews;
+use super::folder::{self, TrainedViews};
 use super::lpips::LpipsDemand;
 use super::output::shell_word;
 use super::parser::is_typed;
@@ -474,7 +473,7 @@ pub(super) fn log_budget(config: &Config) {
 }
 
 /// Reports the processor's default of `--n-samples-for-sdf`.
-pub(super) fn log_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
+fn log_samples(config: &Config, layers: Layers<'_>, matches: &ArgMatches) {
     let samples = config.sugar.n_samples_for_sdf;
     let usual = Config::default().sugar.n_samples_for_sdf;
     let is_given = is_typed(matches, "n_samples_for_sdf") || samples == usual;

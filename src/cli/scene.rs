@@ -10,8 +10,7 @@ use splat_formats::{CameraSplit, SceneCamera};
 use super::cfg_args::ConfigText;
 use super::check::check;
 use super::exit::{DataError, DoesNotFit, UsageError};
-use super::folder;
-use super::folder::TrainedViews;
+use super::folder::{self, TrainedViews};
 use super::held_out::{check_unseen, nothing_held_out};
 use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, largest_to_decode, showing};
 use super::parser::is_typed;
@@ -69,7 +68,6 @@ pub(super) struct ReadModel {
     pub(super) iteration: u32,
     /// True if the scene options differ from those of the training.
     pub(super) altered: bool,
-    /// Scene options of the training.
     trained_scene: SceneOptions,
     /// Training views, if recorded.
     trained: Option<TrainedViews>,
@@ -104,10 +102,14 @@ impl ReadModel {
         self.trained.clone().unwrap_or_default()
     }
 
-    /// Returns an error if the test split has no views.
-    pub(super) fn check_not_empty(&self, split: Split) -> Result<(), UsageError> {
-        if split == Split::Test && self.dataset.test.is_empty() {
-            return Err(nothing_held_out(self.trained.as_ref(), &self.dataset));
+    /// Returns an error if the held-out views are requested, but there are none or one was a training view.
+    pub(super) fn check_split(&self, model_path: &Path, split: Split) -> anyhow::Result<()> {
+        if split != Split::Test {
+            return Ok(());
+        }
+        self.check_held_out(model_path, "--split train")?;
+        if self.dataset.test.is_empty() {
+            return Err(nothing_held_out(self.trained.as_ref(), &self.dataset).into());
         }
         Ok(())
     }
@@ -505,7 +507,6 @@ pub(super) fn training_cameras_of(
 
 // Triangle models.
 
-/// Sampling of triangles.
 #[derive(Args)]
 pub(super) struct TriangleSamples {
     /// Samples along each side of a pixel of a model of triangles

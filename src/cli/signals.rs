@@ -68,7 +68,7 @@ fn stop_flag() -> Arc<AtomicBool> {
 
 #[expect(clippy::exit, reason = "who asks twice does not want to wait for anything")]
 fn handle() -> Result<(), ctrlc::Error> {
-    let ignores_hangup = ignore_hangup() == Hangup::Ignored;
+    let ignores_hangup = ignore_hangup();
     ctrlc::set_handler(|| {
         let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         // If another process of the run asked first, this is the user's first signal.
@@ -124,24 +124,15 @@ pub(super) fn ignore_file_size_signal() {
 #[cfg(not(unix))]
 pub(super) fn ignore_file_size_signal() {}
 
-/// Reaction to SIGHUP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hangup {
-    /// None.
-    Ignored,
-    /// End of the process, or a handler.
-    Noticed,
-}
-
-/// Ignores SIGHUP from now on. Returns the earlier reaction.
+/// Ignores SIGHUP from now on. Returns true if it was ignored before.
 #[cfg(unix)]
-fn ignore_hangup() -> Hangup {
+fn ignore_hangup() -> bool {
     // SAFETY: both numbers come from the system, and no callback is passed.
     let before = unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
-    if before == libc::SIG_IGN { Hangup::Ignored } else { Hangup::Noticed }
+    before == libc::SIG_IGN
 }
 
 #[cfg(not(unix))]
-fn ignore_hangup() -> Hangup {
-    Hangup::Noticed
+fn ignore_hangup() -> bool {
+    false
 }

@@ -15,7 +15,6 @@ use super::output::shell_word;
 use super::parser::is_typed;
 use crate::files::write_text;
 
-/// File name of the record.
 const RECORD: &str = "sugar.json";
 
 /// Command that runs as part of another.

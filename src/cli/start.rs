@@ -105,7 +105,6 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Creates the initial model.
     pub(super) fn first(self, config: &Config, dataset: &Dataset) -> First {
         let (options, seed) = (&config.optimize, config.run.seed);
         match self {

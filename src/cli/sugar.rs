@@ -12,7 +12,7 @@ use super::exit::{DataError, UsageError};
 use super::file_kind::model_folder_of;
 use super::mesh::{self, MeshArgs};
 use super::output::{print_paths, shell_word};
-use super::parser::{command_of, is_typed, parse};
+use super::parser::{command_of, is_typed, parse, typed_flags};
 use super::refine::{self, BoundOptions, RefineArgs};
 use super::scene::absolute;
 use super::stages::{CommandStage, StageRecords, StageState, flag, forwarded};
@@ -299,7 +299,6 @@ fn run_training(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>
     .into())
 }
 
-/// Arguments of `splat sugar`.
 #[derive(Args)]
 #[command(mut_arg("clean", |arg| arg.hide(true)))]
 pub(super) struct SugarArgs {
@@ -341,17 +340,17 @@ fn warn_about_idle(args: &SugarArgs, matches: &ArgMatches) {
         // Later stages use the options of scene and machine too.
         let shared = [command_of::<SceneOptions>("scene"), command_of::<MachineOptions>("machine")];
         let others = ["model_path", "start_checkpoint"];
-        for flag in typed_flags(&command_of::<TrainArgs>("train"), matches, |id| {
-            !others.contains(&id) && !shared.iter().any(|command| has(command, id))
-        }) {
-            tracing::warn!("--{flag} has no effect with --skip-coarse: nothing is trained");
+        for (id, flag) in typed_flags(&command_of::<TrainArgs>("train"), matches) {
+            if !others.contains(&id) && !shared.iter().any(|command| has(command, id)) {
+                tracing::warn!("--{flag} has no effect with --skip-coarse: nothing is trained");
+            }
         }
     }
     if args.skip_refinement {
         let bound = command_of::<BoundOptions>("bound");
-        let mut flags = typed_flags(&bound, matches, |_| true);
-        flags.extend(args.refinement_iterations.map(|_| "refinement-iterations".to_owned()));
-        for flag in flags {
+        let iterations = args.refinement_iterations.map(|_| "refinement-iterations");
+        let flags = typed_flags(&bound, matches).map(|(_, flag)| flag);
+        for flag in flags.chain(iterations) {
             tracing::warn!("--{flag} has no effect with --skip-refinement: nothing is refined");
         }
     }
@@ -359,17 +358,6 @@ fn warn_about_idle(args: &SugarArgs, matches: &ArgMatches) {
 
 fn has(command: &Command, id: &str) -> bool {
     command.get_arguments().any(|arg| arg.get_id().as_str() == id)
-}
-
-/// Returns the typed flags of a stage, selected by argument id.
-fn typed_flags(
-    stage: &Command,
-    matches: &ArgMatches,
-    counts: impl Fn(&str) -> bool,
-) -> Vec<String> {
-    let ids = stage.get_arguments().map(|arg| (arg.get_id().as_str(), arg.get_long()));
-    let typed = ids.filter(|&(id, _)| is_typed(matches, id) && counts(id));
-    typed.filter_map(|(_, long)| long.map(str::to_owned)).collect()
 }
 
 // Stages after training, each a command line.
@@ -467,7 +455,11 @@ fn meshing(model: &MeshedModel, args: &SugarArgs, matches: &ArgMatches) -> Comma
     line.extend(options.iter().cloned());
     line.extend(machine_options::<MeshArgs>(MESH, model, matches));
     options.extend(of_model);
-    CommandStage { name: MESH, line, options: words(&options), run: run_meshing }
+    let run = |line: &[OsString], _: &[PathBuf]| {
+        let (args, matches) = parse::<MeshArgs>(MESH, line)?;
+        mesh::make(&args, &matches)
+    };
+    CommandStage { name: MESH, line, options: words(&options), run }
 }
 
 /// Returns the typed device and report options that the stage's command takes.
@@ -481,11 +473,6 @@ fn machine_options<A: Args>(
     forwarded(&command_of::<A>(name), matches, |id| {
         has(&machine, id) && !(is_given && id == "seed")
     })
-}
-
-fn run_meshing(line: &[OsString], _: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let (args, matches) = parse::<MeshArgs>(MESH, line)?;
-    mesh::make(&args, &matches)
 }
 
 /// Returns the processor's defaults of the refinement, if they are not typed.

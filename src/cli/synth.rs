@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf, absolute};
 
 use clap::Args;
 
-use super::folder;
-use super::folder::TrainedViews;
+use super::folder::{self, TrainedViews};
 use super::output::print;
 use super::scene::open_scene;
 use crate::config::Config;
@@ -18,7 +17,6 @@ use crate::model::Gaussians;
 use crate::synth::{SurfaceDisc, SynthOptions, surfels, write_scene, write_truth};
 use crate::train::save::new_point_cloud;
 
-/// Arguments of `splat synth`.
 #[derive(Args)]
 pub(super) struct SynthArgs {
     /// Folder of the scene; made if it is missing

@@ -125,7 +125,6 @@ pub(super) fn train(
     group.on_all(&options, Training { args, resolved, lpips, started }).map(Some)
 }
 
-/// Task that trains a model.
 struct Training<'a> {
     args: &'a TrainArgs,
     resolved: ResolvedRun,
@@ -303,7 +302,6 @@ fn host_room<B: TrainDevice>(
     })?)
 }
 
-/// Returns the command that continues the run.
 fn resume_command(args: &TrainArgs, resolved: &ResolvedRun) -> String {
     let clean = if args.clean { " --clean" } else { "" };
     let ranks = args.ranks_flag();
@@ -313,14 +311,14 @@ fn resume_command(args: &TrainArgs, resolved: &ResolvedRun) -> String {
 /// Adds the command that resumes the run to errors about GPU memory and disk space.
 fn add_command(error: TrainError, resolved: &ResolvedRun, command: &str) -> anyhow::Error {
     let command = command.to_owned();
-    if matches!(error, TrainError::NoSpace { .. }) {
-        return OutOfSpace { stopped: error, command }.into();
+    match error {
+        TrainError::NoSpace { .. } => OutOfSpace { stopped: error, command }.into(),
+        TrainError::OutOfMemory { .. } => {
+            let less = less_memory(&error, &resolved.config);
+            OutOfMemory { stopped: error, command, less }.into()
+        }
+        other => other.into(),
     }
-    if !matches!(error, TrainError::OutOfMemory { .. }) {
-        return error.into();
-    }
-    let less = less_memory(&error, &resolved.config);
-    OutOfMemory { stopped: error, command, less }.into()
 }
 
 // Notices before training.
@@ -466,14 +464,5 @@ mod tests {
         config.optimize.primitive = PrimitiveName::Triangles;
         lines.push(line(&config, Some(879_106), None));
         lines
-    }
-
-    #[test]
-    fn the_first_line_names_length_growth_and_preset() {
-        let lines = samples();
-        assert_eq!(lines[0], "6,000 iterations, up to 246,768 Gaussians (--preset fast)");
-        let short = "6,000 iterations (2,600 images), up to 246,768 Gaussians (--preset fast)";
-        assert_eq!(lines[3], short);
-        assert!(lines.iter().all(|line| line.len() <= 80), "{lines:#?}");
     }
 }

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::TypedValueParser;
 
+use super::parser::named_values;
 use super::ranks::{GpuCount, RankCount, is_launched};
 use crate::backend::gpu;
 use crate::config::{Config, preset_for_card};
 use crate::memory::Bytes;
 use crate::telemetry::{LogDetail, ProgressStyle};
 
-/// Arguments of `splat train`.
 #[derive(Args)]
 #[expect(clippy::struct_excessive_bools, reason = "switches, of which any may be given")]
 pub(super) struct TrainArgs {
@@ -125,30 +126,23 @@ pub(super) struct PresetArgs {
     ///
     /// draft shows in seconds whether a scene works, normal is --preset fast, and high, --preset best, takes about four
     /// times as long as that.
-    #[arg(long, value_enum, value_name = "QUALITY", conflicts_with = "preset")]
-    quality: Option<Quality>,
+    #[arg(long, value_name = "QUALITY", conflicts_with = "preset", value_parser = quality())]
+    quality: Option<&'static str>,
 }
 
-/// Quality of a model.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Quality {
-    /// A first look
-    Draft,
-    /// The preset fast
-    Normal,
-    /// The preset best
-    High,
+/// Parses the quality of a model to the name of its preset.
+fn quality() -> impl TypedValueParser<Value = &'static str> {
+    named_values([
+        ("draft", "A first look", "draft"),
+        ("normal", "The preset fast", "fast"),
+        ("high", "The preset best", "best"),
+    ])
 }
 
 impl PresetArgs {
     /// Returns the name of the preset, if any. Logs the choice of `auto`.
     pub(super) fn named(&self) -> Option<&str> {
-        match self.quality {
-            Some(Quality::Draft) => Some("draft"),
-            Some(Quality::Normal) => Some("fast"),
-            Some(Quality::High) => Some("best"),
-            None => named(self.preset.as_deref()),
-        }
+        self.quality.or_else(|| named(self.preset.as_deref()))
     }
 }
 

@@ -25,13 +25,10 @@ use crate::video::{
     through_cameras,
 };
 
-/// Largest side of a frame, px.
 const MAX_SIDE_PX: u32 = 16_384;
 
-/// Largest number of frames.
 const MAX_FRAMES: f64 = 1e6;
 
-/// Arguments of `splat video`.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Args)]
 pub(super) struct VideoArgs {
@@ -259,7 +256,6 @@ fn with_frames(mut model: ReadModel, cameras: &[PathCamera], size_px: [u32; 2]) 
     model
 }
 
-/// Task that renders the frames.
 struct Filming<'a> {
     opened: &'a Opened,
     near: f64,

@@ -22,7 +22,6 @@ use crate::view::{
 /// Number of ports that are tried in turn.
 const PORTS: u16 = 20;
 
-/// Arguments of `splat view`.
 #[derive(Args)]
 pub(super) struct ViewerArgs {
     /// Model folder

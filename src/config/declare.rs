@@ -9,7 +9,7 @@
 //!         ///
 //!         /// Details, for --help.
 //!         #[arg(value_name = "N")]
-//!         test_every: u32 = 8, is count, idle Idle::When { .. };
+//!         test_every: u32 = 8, is count, idle when(is_idle, "without --eval");
 //!     }
 //! }
 //! ```
@@ -160,6 +160,11 @@ pub(super) enum Idle<C> {
     },
     /// Applies on the CPU.
     OnCpu,
+}
+
+/// Returns the condition under which an option has no effect, and the words that follow `--key has no effect`.
+pub(super) const fn when<C>(is: fn(&C) -> bool, words: &'static str) -> Idle<C> {
+    Idle::When { is, words }
 }
 
 /// Returns the flag of an option.

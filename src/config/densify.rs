@@ -1,6 +1,6 @@
 //! Options of density control.
 
-use super::declare::{Idle, options};
+use super::declare::{Idle, options, when};
 use super::values::{Checked, count, fits_toml, holds, positive, rate, share, toml_count};
 use super::{PrimitiveName, StrategyName, TrainingBackground};
 
@@ -19,34 +19,28 @@ pub(super) struct DensifiedRun {
     pub(super) until: u32,
 }
 
-const NO_NOISE: Idle<DensifiedRun> = Idle::When {
-    is: |run| !run.strategy.moves_at_random(),
-    words: "with a --strategy other than mcmc",
-};
-const NO_UNSEEN_NOISE: Idle<DensifiedRun> = Idle::When {
-    is: |run| {
+const NO_NOISE: Idle<DensifiedRun> =
+    when(|run| !run.strategy.moves_at_random(), "with a --strategy other than mcmc");
+const NO_UNSEEN_NOISE: Idle<DensifiedRun> = when(
+    |run| {
         run.is_trained
             || run.strategy != StrategyName::Budget
             || run.primitive != PrimitiveName::Gaussians
     },
-    words: "with -c, without --strategy budget, or with --primitive surfels",
-};
-const NO_GRADIENTS: Idle<DensifiedRun> = Idle::When {
-    is: |run| run.is_trained || !run.strategy.grows_by_gradient(),
-    words: "with -c or with a --strategy that does not grow by gradients",
-};
-const NO_GROWTH: Idle<DensifiedRun> = Idle::When {
-    is: |run| run.is_trained || run.strategy.moves_at_random(),
-    words: "with -c or with --strategy mcmc",
-};
-const NO_DENSITY_CONTROL: Idle<DensifiedRun> = Idle::When {
-    is: |run| run.is_trained,
-    words: "with -c: the coarse stage has no density control",
-};
-const OF_TRIANGLES: Idle<DensifiedRun> = Idle::When {
-    is: |run| run.primitive == PrimitiveName::Triangles,
-    words: "with --primitive triangles, whose density control has options of its own",
-};
+    "with -c, without --strategy budget, or with --primitive surfels",
+);
+const NO_GRADIENTS: Idle<DensifiedRun> = when(
+    |run| run.is_trained || !run.strategy.grows_by_gradient(),
+    "with -c or with a --strategy that does not grow by gradients",
+);
+const NO_GROWTH: Idle<DensifiedRun> =
+    when(|run| run.is_trained || run.strategy.moves_at_random(), "with -c or with --strategy mcmc");
+const NO_DENSITY_CONTROL: Idle<DensifiedRun> =
+    when(|run| run.is_trained, "with -c: the coarse stage has no density control");
+const OF_TRIANGLES: Idle<DensifiedRun> = when(
+    |run| run.primitive == PrimitiveName::Triangles,
+    "with --primitive triangles, whose density control has options of its own",
+);
 
 fn gaussians(count: &u64) -> Checked {
     holds(*count >= 1 && fits_toml(*count), count, "1 to 2^63 - 1")
@@ -157,14 +151,14 @@ options! {
         /// The default of --max-points with budget: at most 5,000,000, at least 200,000 (or one for 40 pixels, if that is
         /// less).
         #[arg(value_name = "N")]
-        pixels_per_gaussian: u32 = 350, is count, idle Idle::When {
-            is: |run| {
+        pixels_per_gaussian: u32 = 350, is count, idle when(
+            |run| {
                 run.is_trained
                     || run.has_max_points
                     || !run.strategy.grows_to_a_number()
             },
-            words: "with -c, without --strategy budget, or with --max-points, also that of a preset or an earlier run",
-        }, OF_TRIANGLES;
+            "with -c, without --strategy budget, or with --max-points, also that of a preset or an earlier run",
+        ), OF_TRIANGLES;
 
         /// Background of training views in density control
         ///
@@ -173,13 +167,9 @@ options! {
         /// colour, or more than a third have it within 16 of 255 steps. The run stores the choice, and a resumed run keeps it.
         #[arg(value_enum, value_name = "WHAT")]
         training_background: TrainingBackground = TrainingBackground::Same,
-            idle NO_DENSITY_CONTROL, Idle::When {
-                is: |run| run.has_random_background,
-                words: "with --random-background",
-            }, Idle::When {
-                is: |run| run.until == 0,
-                words: "with --densify-until-iter 0",
-            };
+            idle NO_DENSITY_CONTROL,
+            when(|run| run.has_random_background, "with --random-background"),
+            when(|run| run.until == 0, "with --densify-until-iter 0");
 
         /// Gaussians to keep when density control ends
         ///

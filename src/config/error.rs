@@ -5,73 +5,24 @@ use std::path::PathBuf;
 
 /// Error of a configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages explain variants and fields")]
 pub enum ConfigError {
-    /// The file cannot be opened or is not text.
     #[error("{path}: cannot be read: {source}. Check the path and its permissions")]
-    Unreadable {
-        /// Path of the file.
-        path: PathBuf,
-        /// Cause.
-        #[source]
-        source: io::Error,
-    },
-    /// No preset has this name.
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("there is no preset `{name}`{}. Give one of: {known}; or auto for this machine's GPU", meant(.like))]
-    UnknownPreset {
-        /// Requested name.
-        name: String,
-        /// Most similar name.
-        like: Option<&'static str>,
-        /// All names, separated by commas.
-        known: String,
-    },
-    /// The text is not TOML.
+    UnknownPreset { name: String, like: Option<&'static str>, known: String },
     #[error("{origin}: not valid TOML: {source}")]
-    Syntax {
-        /// File or preset.
-        origin: String,
-        /// Position and expectation.
-        #[source]
-        source: Box<toml::de::Error>,
-    },
-    /// No option has a name of the file.
+    Syntax { origin: String, source: Box<toml::de::Error> },
     #[error("{origin}, line {line}: unknown {name}; {remedy}")]
-    Unknown {
-        /// File or preset.
-        origin: String,
-        /// Line, from 1.
-        line: usize,
-        /// Unknown section or key, with its kind.
-        name: String,
-        /// Right section, or similar names.
-        remedy: String,
-    },
-    /// A value has another type than the option.
+    Unknown { origin: String, line: usize, name: String, remedy: String },
     #[error("{origin}, line {line}: `{key}` in [{section}] cannot be read: {message}")]
-    WrongType {
-        /// File or preset.
-        origin: String,
-        /// Line, from 1.
-        line: usize,
-        /// Section of the option.
-        section: String,
-        /// Key of the option.
-        key: String,
-        /// Found and expected type.
-        message: String,
-    },
-    /// A value is out of range.
+    WrongType { origin: String, line: usize, section: String, key: String, message: String },
     #[error("{flag} (`{key}` in [{section}]) is {value}; allowed: {allowed}")]
     OutOfRange {
-        /// Flag on the command line.
         flag: String,
-        /// Key in a file.
         key: &'static str,
-        /// Section in a file.
         section: &'static str,
-        /// Given value.
         value: String,
-        /// Allowed values.
         allowed: &'static str,
     },
     /// TOML cannot express a value, such as a path that is not UTF-8.

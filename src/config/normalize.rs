@@ -111,8 +111,10 @@ pub fn normalize_args(args: impl Iterator<Item = OsString>) -> Normalized {
                 command = Some(arg.clone());
             }
             after_long_flag = false;
+            // The comma of `1000,` in `1000, 2000` is removed.
             let is_followed = args.peek().is_some_and(|next| numbers(next).is_some());
-            normalized.args.push(without_last_comma(arg, is_followed));
+            let list = numbers(&arg).filter(|_| is_followed).map(OsString::from);
+            normalized.args.push(list.unwrap_or(arg));
             continue;
         };
         after_long_flag = !flag.contains('=');
@@ -175,11 +177,6 @@ fn numbers(arg: &OsString) -> Option<&str> {
     let text = arg.to_str()?;
     let list = text.strip_suffix(',').unwrap_or(text);
     list.split(',').all(|part| part.parse::<f64>().is_ok()).then_some(list)
-}
-
-/// Removes the comma of `1000,` in `1000, 2000`.
-fn without_last_comma(arg: OsString, is_followed: bool) -> OsString {
-    numbers(&arg).filter(|_| is_followed).map(OsString::from).unwrap_or(arg)
 }
 
 // Conversion of a command line before parsing.

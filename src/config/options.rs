@@ -10,7 +10,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use splat_formats::SpzAxes;
 
-use super::declare::{Idle, options};
+use super::declare::{Idle, options, when};
 use super::values::{count, holds, path, positive, rate, share};
 use super::{
     DensifyOptions, MemoryOptions, NormalsFrame, OutputOptions, PrimitiveName, RegReach,
@@ -18,28 +18,25 @@ use super::{
     TrianglesOptions,
 };
 
-const NO_ANTIALIASING: Idle<Config> = Idle::When {
-    is: |config| !config.optimize.antialiasing,
-    words: "without --antialiasing (Mip-Splatting: --preset mip)",
-};
+const NO_ANTIALIASING: Idle<Config> = when(
+    |config| !config.optimize.antialiasing,
+    "without --antialiasing (Mip-Splatting: --preset mip)",
+);
 const NO_BATCH: Idle<Config> =
-    Idle::When { is: |config| config.optimize.batch_views == 1, words: "without --batch-views" };
-const NO_SURFELS: Idle<Config> = Idle::When {
-    is: |config| config.optimize.primitive != PrimitiveName::Surfels,
-    words: "without --primitive surfels",
-};
-const OF_TRIANGLES: Idle<Config> = Idle::When {
-    is: |config| config.optimize.primitive == PrimitiveName::Triangles,
-    words: "with --primitive triangles, whose vertices have neither scales nor rotations",
-};
-const NO_EXPOSURE: Idle<Config> =
-    Idle::When { is: |config| !config.optimize.exposure, words: "without --exposure" };
-const NO_DEPTHS: Idle<Config> =
-    Idle::When { is: |config| config.scene.depths.is_none(), words: "without --depths" };
+    when(|config| config.optimize.batch_views == 1, "without --batch-views");
+const NO_SURFELS: Idle<Config> = when(
+    |config| config.optimize.primitive != PrimitiveName::Surfels,
+    "without --primitive surfels",
+);
+const OF_TRIANGLES: Idle<Config> = when(
+    |config| config.optimize.primitive == PrimitiveName::Triangles,
+    "with --primitive triangles, whose vertices have neither scales nor rotations",
+);
+const NO_EXPOSURE: Idle<Config> = when(|config| !config.optimize.exposure, "without --exposure");
+const NO_DEPTHS: Idle<Config> = when(|config| config.scene.depths.is_none(), "without --depths");
 const NO_NORMALS: Idle<Config> =
-    Idle::When { is: |config| config.optimize.normals.is_none(), words: "without --normals" };
-const INIT: Idle<Config> =
-    Idle::When { is: |config| config.optimize.init.is_some(), words: "with --init" };
+    when(|config| config.optimize.normals.is_none(), "without --normals");
+const INIT: Idle<Config> = when(|config| config.optimize.init.is_some(), "with --init");
 
 /// All options of a training run, in the sections of a configuration file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,10 +76,10 @@ options! {
         ///
         /// With --batch-views N a step takes N views, and so N iterations.
         #[arg(aliases = ["max-steps", "iter", "total-train-iters"], value_name = "N")]
-        iterations: u32 = 30_000, is count, idle Idle::When {
-            is: |config| config.sugar.checkpoint_path.is_some(),
-            words: "with -c, whose model is trained already",
-        };
+        iterations: u32 = 30_000, is count, idle when(
+            |config| config.sugar.checkpoint_path.is_some(),
+            "with -c, whose model is trained already",
+        );
 
         /// Train for this long: 60s, 2m, 1h30m
         ///
@@ -96,10 +93,8 @@ options! {
         /// The schedule passes more slowly if N passes are more images than --iterations. --max-passes wins. A preset's
         /// value counts if --iterations is not given.
         #[arg(value_name = "N")]
-        min_passes: u32 = 0, idle Idle::When {
-            is: |config| config.optimize.time_budget.is_some(),
-            words: "with --time-budget",
-        };
+        min_passes: u32 = 0,
+            idle when(|config| config.optimize.time_budget.is_some(), "with --time-budget");
 
         /// Maximum number of passes over the training views
         ///
@@ -116,10 +111,10 @@ options! {
         /// limits hold for N passes. 0 disables the option. A preset's value counts if none of --iterations,
         /// --max-passes, --densify-until-iter and --opacity-reset-interval is given.
         #[arg(value_name = "N")]
-        few_view_passes: u32 = 0, idle Idle::When {
-            is: |config| !config.allows_few_view_passes(),
-            words: "without --strategy budget and a limit --max-passes",
-        };
+        few_view_passes: u32 = 0, idle when(
+            |config| !config.allows_few_view_passes(),
+            "without --strategy budget and a limit --max-passes",
+        );
 
         /// End once views have this PSNR, dB
         ///
@@ -223,10 +218,7 @@ options! {
         #[arg(value_name = "SHARE")]
         final_lr_from: f64 = 0.7, is |from| {
             holds((0.0..1.0).contains(from), from, "0 and more, less than 1")
-        }, idle Idle::When {
-            is: |config| config.optimize.final_lr_share == 1.0,
-            words: "without --final-lr-share",
-        };
+        }, idle when(|config| config.optimize.final_lr_share == 1.0, "without --final-lr-share");
 
         /// Share of D-SSIM in the loss; the rest is L1
         #[arg(value_name = "SHARE")]
@@ -267,10 +259,10 @@ options! {
         /// Mip-Splatting's 3D filter
         ///
         /// Gaussians stay at least as wide as the training views can resolve.
-        filter_3d: bool = false, idle Idle::When {
-            is: |config| config.sugar.checkpoint_path.is_some(),
-            words: "with -c: the coarse stage has no such filter",
-        };
+        filter_3d: bool = false, idle when(
+            |config| config.sugar.checkpoint_path.is_some(),
+            "with -c: the coarse stage has no such filter",
+        );
 
         /// Loss weight of the mean opacity
         ///
@@ -290,14 +282,14 @@ options! {
         /// that see it. Larger Gaussians are haze that fits the brightness of single photographs and covers held-out
         /// views. 0 disables the limit. It does not apply to objects that were cut out (--reg-reach all).
         #[arg(value_name = "N")]
-        scale_limit: f64 = 0.0, is rate, idle Idle::When {
-            is: |config| {
+        scale_limit: f64 = 0.0, is rate, idle when(
+            |config| {
                 config.optimize.primitive == PrimitiveName::Triangles
                     || config.optimize.reg_reach == RegReach::All
                     || config.sugar.checkpoint_path.is_some()
             },
-            words: "with --primitive triangles, with --reg-reach all, or with -c",
-        };
+            "with --primitive triangles, with --reg-reach all, or with -c",
+        );
 
         /// With budget, decay of the SH coefficients above degree 0
         ///
@@ -305,15 +297,15 @@ options! {
         /// (decoupled weight decay). With N > 100 training views RATE is multiplied by (100 / N)^2. Training views are
         /// reproduced less exactly, and held-out views better.
         #[arg(value_name = "RATE")]
-        sh_decay: f64 = 0.0, is rate, idle Idle::When {
-            is: |config| {
+        sh_decay: f64 = 0.0, is rate, idle when(
+            |config| {
                 config.densify.strategy != StrategyName::Budget
                     || config.optimize.primitive == PrimitiveName::Triangles
                     || config.optimize.sh_degree == 0
                     || config.sugar.checkpoint_path.is_some()
             },
-            words: "without --strategy budget, with --primitive triangles, with --sh-degree 0, or with -c",
-        };
+            "without --strategy budget, with --primitive triangles, with --sh-degree 0, or with -c",
+        );
 
         /// Gaussians on which --opacity-reg, --scale-reg and --scale-limit act
         ///
@@ -321,14 +313,14 @@ options! {
         /// shows, and suits objects that were cut out. auto takes all if more than a third of the photographs' pixels are
         /// masked or within 16 of 255 steps of the background's colour. The run stores the choice.
         #[arg(value_enum, value_name = "WHICH")]
-        reg_reach: RegReach = RegReach::All, idle Idle::When {
-            is: |config| {
+        reg_reach: RegReach = RegReach::All, idle when(
+            |config| {
                 config.optimize.opacity_reg == 0.0
                     && config.optimize.scale_reg == 0.0
                     && config.optimize.scale_limit == 0.0
             },
-            words: "without --opacity-reg, --scale-reg and --scale-limit",
-        };
+            "without --opacity-reg, --scale-reg and --scale-limit",
+        );
 
         /// Learn an affine colour change per photograph
         ///
@@ -398,10 +390,10 @@ options! {
         /// up to --densify-until-iter, or of 60 % of --iterations if that is less. Evaluation and the coarse stage
         /// always draw at full size. Triangles have linear.
         #[arg(value_enum, value_name = "SCHEDULE")]
-        resolution_schedule: ResolutionSchedule = ResolutionSchedule::None, idle Idle::When {
-            is: |config| config.sugar.checkpoint_path.is_some(),
-            words: "with -c: the coarse stage draws at full size",
-        };
+        resolution_schedule: ResolutionSchedule = ResolutionSchedule::None, idle when(
+            |config| config.sugar.checkpoint_path.is_some(),
+            "with -c: the coarse stage draws at full size",
+        );
 
         /// A random background colour every iteration
         #[arg(alias = "random-bkgd")]
@@ -421,10 +413,7 @@ options! {
         #[arg(value_name = "rdf")]
         init_spz_axes: Option<String>, is |name| {
             holds(SpzAxes::of_name(name).is_some(), name, "three letters such as rub or rdf")
-        }, idle Idle::When {
-            is: |config| config.optimize.init.is_none(),
-            words: "without --init",
-        };
+        }, idle when(|config| config.optimize.init.is_none(), "without --init");
 
         /// Gaussians of a scene without points
         #[arg(value_name = "N")]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::declare::{Idle, options};
+use super::declare::{Idle, options, when};
 use super::splits::TestList;
 use super::values::{count, holds, path, positive, share};
 use super::{Color, Offset};
@@ -76,19 +76,15 @@ options! {
         ///
         /// View i in the order of names is held out if i % N == 0.
         #[arg(alias = "llffhold", value_name = "N")]
-        test_every: u32 = 8, idle Idle::When {
-            is: SceneOptions::chooses_views,
-            words: "with --test-views or --test-list",
-        };
+        test_every: u32 = 8,
+            idle when(SceneOptions::chooses_views, "with --test-views or --test-list");
 
         /// Hold out N views, evenly spread
         ///
         /// The views are chosen in the order of names, from the first on. Implies --eval.
         #[arg(value_name = "N")]
-        test_views: Option<u32>, is count, idle Idle::When {
-            is: |scene| scene.test_list.is_some(),
-            words: "with --test-list",
-        };
+        test_views: Option<u32>, is count,
+            idle when(|scene| scene.test_list.is_some(), "with --test-list");
 
         /// Hold out the views that a file lists
         ///

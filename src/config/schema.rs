@@ -25,7 +25,6 @@ impl Section {
         Self { name, flags: keys.cloned().collect() }
     }
 
-    /// True if the section has this key.
     pub(super) fn has(&self, key: &str) -> bool {
         self.flags.iter().any(|flag| flag.get_id() == key)
     }

@@ -54,33 +54,21 @@ impl StrategyName {
 
     /// True if the strategy has the option `absgrad`.
     pub(super) fn takes_absgrad(self) -> bool {
-        match self {
-            Self::Adc => true,
-            Self::Gof | Self::Budget | Self::Mcmc => false,
-        }
+        self == Self::Adc
     }
 
     /// True if the strategy adds Gaussians by gradients and resets opacities.
     pub(super) fn grows_by_gradient(self) -> bool {
-        match self {
-            Self::Adc | Self::Gof => true,
-            Self::Budget | Self::Mcmc => false,
-        }
+        matches!(self, Self::Adc | Self::Gof)
     }
 
     /// True if the strategy grows to `--max-points` instead of only respecting it.
     pub fn grows_to_a_number(self) -> bool {
-        match self {
-            Self::Budget | Self::Mcmc => true,
-            Self::Adc | Self::Gof => false,
-        }
+        matches!(self, Self::Budget | Self::Mcmc)
     }
 
     /// True if the strategy moves Gaussians at random after a step.
     pub(super) fn moves_at_random(self) -> bool {
-        match self {
-            Self::Mcmc => true,
-            Self::Adc | Self::Gof | Self::Budget => false,
-        }
+        self == Self::Mcmc
     }
 }

@@ -98,18 +98,14 @@ fn keys(name: &str) -> Option<usize> {
 /// Returns the number of a preset's options that a run has otherwise.
 fn differences(name: &str, run: &Table) -> Option<usize> {
     let preset = comparable(name, run)?;
-    let sections =
-        preset.iter().filter_map(|(section, values)| Some((section, values.as_table()?)));
     let differs = |section: &str, key: &str, value: &Value| {
         run.get(section).and_then(|section| section.get(key)) != Some(value)
     };
-    Some(
-        sections
-            .map(|(section, values)| {
-                values.iter().filter(|(key, value)| differs(section, key, value)).count()
-            })
-            .sum(),
-    )
+    let in_section = |(section, values): (&String, &Value)| {
+        let values = values.as_table()?.iter();
+        Some(values.filter(|(key, value)| differs(section, key, value)).count())
+    };
+    Some(preset.iter().filter_map(in_section).sum())
 }
 
 /// Key of a run's length.
@@ -148,8 +144,7 @@ pub(super) fn stretched(name: &str, mut preset: Table, above: &[Table]) -> Table
     let lengths = SHARES.iter().map(|key| (key, given));
     let lengths = lengths.chain(intervals.iter().map(|key| (key, given.max(MIN_BEST_LENGTH))));
     for ((section, key), length) in lengths {
-        let value = preset.get_mut(*section).and_then(|section| section.get_mut(*key));
-        if let Some(Value::Integer(value)) = value {
+        if let Some(value) = integer_mut(&mut preset, section, key) {
             *value = (value.saturating_mul(length) / own).max((*value).min(1));
         }
     }
@@ -171,20 +166,17 @@ pub(super) fn free_passes(before: &mut Table, above: &[Table]) {
 
 /// Sets these pass limits of a layer to 0.
 fn clear_limits(layer: &mut Table, limits: &[&str]) {
-    let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
-    for (key, passes) in optimize.into_iter().flatten() {
-        if limits.contains(&key.as_str()) {
-            *passes = Value::Integer(0);
+    for key in limits {
+        if let Some(passes) = integer_mut(layer, OptimizeOptions::NAME, key) {
+            *passes = 0;
         }
     }
 }
 
 /// Raises the pass limit of a preset or an earlier run, so that a time budget can be used up.
 pub(super) fn raise_passes(layer: &mut Table) {
-    let optimize = layer.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
-    if let Some(Value::Integer(most)) = optimize.and_then(|optimize| optimize.get_mut(MAX_PASSES))
-        && *most > 0
-    {
+    let most = integer_mut(layer, OptimizeOptions::NAME, MAX_PASSES);
+    if let Some(most) = most.filter(|most| **most > 0) {
         *most = (*most).max(PASSES_BY_CLOCK);
     }
 }
@@ -194,17 +186,23 @@ pub(super) fn has_clock(layer: &Table) -> bool {
     has_option(layer, OptimizeOptions::NAME, "time_budget")
 }
 
-/// True if a layer has an option.
 fn has_option(layer: &Table, section: &str, key: &str) -> bool {
     layer.get(section).is_some_and(|section| section.get(key).is_some())
+}
+
+/// Returns the number of an option, if a layer has it.
+fn integer_mut<'a>(layer: &'a mut Table, section: &str, key: &str) -> Option<&'a mut i64> {
+    match layer.get_mut(section)?.get_mut(key)? {
+        Value::Integer(value) => Some(value),
+        _ => None,
+    }
 }
 
 /// Scales the schedules of a triangle run to this number of iterations. Values above 0 stay above 0.
 pub(super) fn triangles_for(values: &mut Table, iterations: u32) {
     let Some(own) = self::iterations(values).filter(|&own| own > 0) else { return };
     for (section, key) in TRIANGLE_SHARES {
-        let value = values.get_mut(section).and_then(|section| section.get_mut(key));
-        if let Some(Value::Integer(value)) = value {
+        if let Some(value) = integer_mut(values, section, key) {
             let share = value.saturating_mul(i64::from(iterations)) / own;
             *value = share.clamp((*value).min(1), i64::from(u32::MAX));
         }
@@ -213,11 +211,9 @@ pub(super) fn triangles_for(values: &mut Table, iterations: u32) {
 
 /// Starts density control early enough for several densification steps.
 fn start_in_time(preset: &mut Table) {
-    let densify = preset.get_mut(DensifyOptions::NAME).and_then(Value::as_table_mut);
-    let Some(densify) = densify else { return };
-    let until = densify.get("densify_until_iter").and_then(Value::as_integer);
-    if let (Some(until), Some(Value::Integer(from))) = (until, densify.get_mut("densify_from_iter"))
-    {
+    let until = integer_mut(preset, DensifyOptions::NAME, "densify_until_iter").copied();
+    let from = integer_mut(preset, DensifyOptions::NAME, "densify_from_iter");
+    if let (Some(until), Some(from)) = (until, from) {
         *from = (*from).min(until / LATEST_START);
     }
 }

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::declare::{Idle, options};
+use super::declare::{Idle, options, when};
 use super::values::{count, holds, path, rate};
 use crate::abi::MOST_NEIGHBOURS;
 
 const NO_STAGE: Idle<SugarOptions> =
-    Idle::When { is: |sugar| sugar.regularize == Regularize::None, words: "without --regularize" };
-const NO_DN_CONSISTENCY: Idle<SugarOptions> = Idle::When {
-    is: |sugar| sugar.regularize != Regularize::DnConsistency,
-    words: "without --regularize dn-consistency",
-};
-const NO_DEPTH_NORMALS: Idle<SugarOptions> = Idle::When {
-    is: |sugar| !matches!(sugar.regularize, Regularize::DnConsistency | Regularize::MedianNormal),
-    words: "without --regularize dn-consistency or median-normal",
-};
+    when(|sugar| sugar.regularize == Regularize::None, "without --regularize");
+const NO_DN_CONSISTENCY: Idle<SugarOptions> = when(
+    |sugar| sugar.regularize != Regularize::DnConsistency,
+    "without --regularize dn-consistency",
+);
+const NO_DEPTH_NORMALS: Idle<SugarOptions> = when(
+    |sugar| !matches!(sugar.regularize, Regularize::DnConsistency | Regularize::MedianNormal),
+    "without --regularize dn-consistency or median-normal",
+);
 
 options! {
     /// Options of surface regularization after the photometric stage (SuGaR, Guédon and Lepetit 2024).
@@ -32,13 +32,13 @@ options! {
 
         /// Iterations of the coarse stage
         #[arg(value_name = "N")]
-        sugar_iterations: u32 = 8000, is count, idle NO_STAGE, Idle::When {
-            is: |sugar| {
+        sugar_iterations: u32 = 8000, is count, idle NO_STAGE, when(
+            |sugar| {
                 sugar.regularize != Regularize::None
                     && sugar.sugar_schedule == SugarSchedule::Absolute
             },
-            words: "with --sugar-schedule absolute",
-        };
+            "with --sugar-schedule absolute",
+        );
 
         /// Start of the stage's schedule
         ///
@@ -57,10 +57,8 @@ options! {
         ///
         /// With -c, -i N is the same, unless the scene has a folder N.
         #[arg(value_name = "N")]
-        iteration_to_load: Option<u32>, idle Idle::When {
-            is: |sugar| sugar.checkpoint_path.is_none(),
-            words: "without -c",
-        };
+        iteration_to_load: Option<u32>,
+            idle when(|sugar| sugar.checkpoint_path.is_none(), "without -c");
 
         /// Weight of the density or SDF term
         ///
@@ -99,10 +97,8 @@ options! {
         ///
         /// The term is 1 - the correlation of patches of 7x7 pixels, a mean over all pixels.
         #[arg(value_name = "WEIGHT")]
-        multi_view_factor: f64 = 0.6, is rate, idle Idle::When {
-            is: |sugar| !sugar.multi_view,
-            words: "without --multi-view",
-        };
+        multi_view_factor: f64 = 0.6, is rate,
+            idle when(|sugar| !sugar.multi_view, "without --multi-view");
 
         /// Sample points in each iteration
         ///
@@ -127,10 +123,8 @@ options! {
         /// Count each comparison at samples once
         ///
         /// Whatever --sdf-every is.
-        reference_weighting: bool = false, idle Idle::When {
-            is: |sugar| sugar.sdf_every == 1,
-            words: "without --sdf-every",
-        };
+        reference_weighting: bool = false,
+            idle when(|sugar| sugar.sdf_every == 1, "without --sdf-every");
     }
 }
 

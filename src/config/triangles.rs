@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::PrimitiveName;
-use super::declare::{Idle, options};
+use super::declare::{Idle, options, when};
 use super::values::{Checked, count, holds, positive, rate, share};
 
 /// Largest number of samples along a side of a pixel.
@@ -18,22 +18,20 @@ pub(super) struct TriangleRun {
     pub(super) is_connected: bool,
 }
 
-const NO_TRIANGLES: Idle<TriangleRun> = Idle::When {
-    is: |run| run.primitive != PrimitiveName::Triangles,
-    words: "without --primitive triangles",
-};
-const NO_DELAUNAY: Idle<TriangleRun> = Idle::When {
-    is: |run| run.primitive != PrimitiveName::Triangles,
-    words: "without --primitive triangles, whose mesh it connects",
-};
-const NOT_CONNECTED: Idle<TriangleRun> = Idle::When {
-    is: |run| run.primitive == PrimitiveName::Triangles && !run.is_connected,
-    words: "without --delaunay-iter",
-};
-const NO_STRIPS: Idle<TriangleRun> = Idle::When {
-    is: |run| run.primitive == PrimitiveName::Triangles && run.reference_gradients,
-    words: "with --reference-gradients: each sample takes its own slope",
-};
+const NO_TRIANGLES: Idle<TriangleRun> =
+    when(|run| run.primitive != PrimitiveName::Triangles, "without --primitive triangles");
+const NO_DELAUNAY: Idle<TriangleRun> = when(
+    |run| run.primitive != PrimitiveName::Triangles,
+    "without --primitive triangles, whose mesh it connects",
+);
+const NOT_CONNECTED: Idle<TriangleRun> = when(
+    |run| run.primitive == PrimitiveName::Triangles && !run.is_connected,
+    "without --delaunay-iter",
+);
+const NO_STRIPS: Idle<TriangleRun> = when(
+    |run| run.primitive == PrimitiveName::Triangles && run.reference_gradients,
+    "with --reference-gradients: each sample takes its own slope",
+);
 
 options! {
     /// Options of triangles between shared vertices (MeshSplatting, Held et al. 2025).

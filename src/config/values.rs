@@ -392,14 +392,14 @@ impl Display for Compactness {
 
 /// Parses `true`, `false`, `auto` or `sh`.
 pub(super) fn parse_compactness(text: &str) -> Result<Compactness, String> {
-    if text.eq_ignore_ascii_case(SH) {
-        return Ok(Compactness::Sh);
+    match text.to_ascii_lowercase().as_str() {
+        SH => Ok(Compactness::Sh),
+        AUTO => Ok(Compactness::Auto),
+        switch => match parse_switch(switch) {
+            Ok(is_on) => Ok(is_on.into()),
+            Err(_) => Err("write true, false, auto or sh".to_owned()),
+        },
     }
-    if text.eq_ignore_ascii_case(AUTO) {
-        return Ok(Compactness::Auto);
-    }
-    let switch = parse_switch(text).ok().map(Compactness::from);
-    switch.ok_or_else(|| "write true, false, auto or sh".to_owned())
 }
 
 /// Compactness in a configuration file: a switch or a word.

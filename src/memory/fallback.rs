@@ -377,47 +377,6 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug)]
-    struct TooLittle;
-
-    /// True if `give_up` frees bytes by another fallback than the requested one.
-    struct OtherFallback(bool);
-
-    impl Holder for OtherFallback {
-        type Error = TooLittle;
-
-        fn missing(&self, _error: &TooLittle) -> Option<Bytes> {
-            Some(Bytes(1))
-        }
-
-        fn give_up(&mut self, _fallback: Fallback, _missing: Bytes) -> Result<Gain, TooLittle> {
-            let has_begun = std::mem::replace(&mut self.0, true);
-            Ok(if has_begun { Gain::Nothing } else { Gain::Begun(Fallback::Compact, Bytes(5)) })
-        }
-
-        fn cost(&self, _fallback: Fallback) -> Option<Bytes> {
-            None
-        }
-
-        fn available_bytes(&self) -> Bytes {
-            Bytes(0)
-        }
-
-        fn restore(&mut self, _fallback: Fallback) -> Result<(), TooLittle> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_fallback_that_frees_the_memory_of_another_is_reported_as_the_other() {
-        let mut policy = FallbackPolicy::new(&[Fallback::Offload]);
-        let work = |holder: &mut OtherFallback| if holder.0 { Ok(()) } else { Err(TooLittle) };
-        policy.run(&mut OtherFallback(false), work).unwrap();
-        let change =
-            FallbackChange { fallback: Fallback::Compact, given_up: true, bytes: Bytes(5) };
-        assert_eq!(policy.take_changes(), [change]);
-    }
-
     const ALL: [Fallback; 7] = [
         Fallback::Slack,
         Fallback::Photographs,
@@ -445,6 +404,8 @@ mod tests {
         neighbours: [u64; 2],
         /// Limit on the bytes of a view's lists.
         most_lists: Option<u64>,
+        /// Fallback that frees bytes instead of the next one that is requested.
+        other: Option<Fallback>,
     }
 
     /// Bytes of one neighbour in all lists.
@@ -495,6 +456,9 @@ mod tests {
         }
 
         fn give_up(&mut self, fallback: Fallback, missing: Bytes) -> Result<Gain, Short> {
+            if let Some(other) = self.other.take() {
+                return Ok(Gain::Begun(other, Bytes(5)));
+            }
             let gained = match fallback {
                 Fallback::Slack => std::mem::take(&mut self.slack),
                 Fallback::Photographs => {
@@ -576,11 +540,23 @@ mod tests {
             host: 0,
             neighbours: [0, 16],
             most_lists: None,
+            other: None,
         }
     }
 
     fn fallback_changes(policy: &mut FallbackPolicy) -> Vec<(Fallback, bool)> {
         policy.take_changes().iter().map(|change| (change.fallback, change.given_up)).collect()
+    }
+
+    #[test]
+    fn a_fallback_that_frees_the_memory_of_another_is_reported_as_the_other() {
+        let mut policy = FallbackPolicy::new(&[Fallback::Offload]);
+        let mut card = Card { other: Some(Fallback::Compact), ..card(1000) };
+        let work = |card: &mut Card| if card.other.is_none() { Ok(()) } else { Err(Short(1)) };
+        policy.run(&mut card, work).unwrap();
+        let change =
+            FallbackChange { fallback: Fallback::Compact, given_up: true, bytes: Bytes(5) };
+        assert_eq!(policy.take_changes(), [change]);
     }
 
     #[test]

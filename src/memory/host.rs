@@ -112,14 +112,11 @@ fn group_limit(memberships: &str, root: &Path) -> Option<Bytes> {
         let names = Path::new(path).components().filter(|c| matches!(c, Component::Normal(_)));
         let folder: PathBuf = root.components().chain(names).collect();
         let folders = folder.ancestors().take_while(|folder| folder.starts_with(&root));
-        folders.filter_map(|folder| limit_in(&folder.join(file))).min()
+        // A file that says `max` sets no limit.
+        let limit = |folder: &Path| fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok();
+        folders.filter_map(limit).map(Bytes).min()
     });
     limits.min()
-}
-
-/// Returns the limit in bytes; `None` if the file says `max`.
-fn limit_in(file: &Path) -> Option<Bytes> {
-    fs::read_to_string(file).ok()?.trim().parse().ok().map(Bytes)
 }
 
 #[cfg(test)]
@@ -193,32 +190,25 @@ mod tests {
         fn images_take_the_rest_of_the_limit(
             cache in 0_u64..1 << 40,
             limit in 0_u64..1 << 40,
-            otherwise in 0_u64..1 << 40,
+            resident in 0_u64..1 << 41,
             images in 0_u64..1 << 40,
-        ) {
-            let resident = Bytes(otherwise + images);
-            let budget = images_budget(Bytes(cache), Bytes(limit), resident, Bytes(images));
-            prop_assert!(budget.0 <= cache);
-            // The budget respects the limit, unless memory that is no image exceeds the limit alone.
-            prop_assert!(budget.0 + otherwise <= limit || budget.0 == 0);
-            // The budget reaches one of both bounds.
-            prop_assert!(budget.0 == cache || budget.0 == limit.saturating_sub(otherwise));
-            // Images that are within both bounds may stay.
-            if images <= cache && resident.0 <= limit {
-                prop_assert!(budget.0 >= images);
-            }
-        }
-
-        #[test]
-        fn less_memory_never_means_more_images(
-            (cache, limit) in (0_u64..1 << 40, 0_u64..1 << 40),
-            (resident, images) in (0_u64..1 << 40, 0_u64..1 << 40),
             less in 0_u64..1 << 40,
         ) {
+            let otherwise = resident.saturating_sub(images);
             let budget = |cache: u64, limit: u64, resident: u64| {
-                images_budget(Bytes(cache), Bytes(limit), Bytes(resident), Bytes(images))
+                images_budget(Bytes(cache), Bytes(limit), Bytes(resident), Bytes(images)).0
             };
             let now = budget(cache, limit, resident);
+            prop_assert!(now <= cache);
+            // The budget respects the limit, unless memory that is no image exceeds the limit alone.
+            prop_assert!(now + otherwise <= limit || now == 0);
+            // The budget reaches one of both bounds.
+            prop_assert!(now == cache || now == limit.saturating_sub(otherwise));
+            // Images that are within both bounds may stay.
+            if images <= cache && otherwise + images <= limit {
+                prop_assert!(now >= images);
+            }
+            // Less memory never means more images.
             prop_assert!(budget(cache.saturating_sub(less), limit, resident) <= now);
             prop_assert!(budget(cache, limit.saturating_sub(less), resident) <= now);
             prop_assert!(budget(cache, limit, resident + less) <= now);

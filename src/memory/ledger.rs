@@ -100,7 +100,7 @@ pub fn held_most(entries: &[Entry]) -> String {
 }
 
 /// Ledger of a device's memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ledger {
     budget: Bytes,
     /// State of the card, if other programs lower the budget.
@@ -116,14 +116,7 @@ pub struct Ledger {
 impl Ledger {
     /// Creates an empty ledger with this budget.
     pub fn new(budget: Bytes) -> Self {
-        Self {
-            budget,
-            sharing: None,
-            aim: None,
-            entries: Vec::new(),
-            peak: Bytes(0),
-            phase_peak: Bytes(0),
-        }
+        Self { budget, ..Self::default() }
     }
 
     /// Returns the budget in bytes.
@@ -249,15 +242,8 @@ impl Ledger {
     fn entry(&mut self, label: &'static str, kind: Kind) -> &mut Entry {
         let at = self.entries.iter().position(|entry| entry.label == label && entry.kind == kind);
         let at = at.unwrap_or_else(|| {
-            let zero = Bytes(0);
-            self.entries.push(Entry {
-                label,
-                kind,
-                used: zero,
-                mapped: zero,
-                peak: zero,
-                at_peak: zero,
-            });
+            let [used, mapped, peak, at_peak] = [Bytes(0); 4];
+            self.entries.push(Entry { label, kind, used, mapped, peak, at_peak });
             self.entries.len() - 1
         });
         &mut self.entries[at]

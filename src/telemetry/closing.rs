@@ -202,13 +202,4 @@ pub(crate) mod tests {
             ("an interrupted run", block(&files[1..], &finished(600.0, true))),
         ]
     }
-
-    #[test]
-    fn blocks_fit_a_terminal() {
-        for (name, lines) in samples() {
-            for line in lines {
-                assert!(line.chars().count() <= 80, "{name}: {line}");
-            }
-        }
-    }
 }

@@ -509,19 +509,16 @@ pub fn escape_controls(text: &str, newlines: Newlines) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use tracing_subscriber::layer::SubscriberExt as _;
+    use std::io::Seek as _;
 
     use super::*;
 
     /// Returns the output of a log of this format for three events.
     fn output_of(format: Format) -> String {
-        let out = Arc::new(Mutex::new(Vec::new()));
-        let sink = out.clone();
+        let out = Arc::new(tempfile::tempfile().unwrap());
         let lines = tracing_subscriber::fmt::layer()
             .event_format(LogLines { format, opening: Opening::new(format, false) })
-            .with_writer(move || SharedBuffer(sink.clone()))
+            .with_writer(out.clone())
             .with_filter(EnvFilter::new("info"));
         let log =
             tracing_subscriber::registry().with(lines).with(Console::stderr(ProgressStyle::Bar));
@@ -531,19 +528,8 @@ mod tests {
             tracing::info!("a\u{1b}[31m\nb.png");
             tracing::debug!("unseen");
         });
-        String::from_utf8(out.lock().unwrap().clone()).unwrap()
-    }
-
-    struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for SharedBuffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+        (&*out).rewind().unwrap();
+        io::read_to_string(&*out).unwrap()
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub use profile::{
 };
 pub use progress::{Progress, WorkProgress};
 pub use status::grouped;
+pub(crate) use summary::fnv_1a;
 pub use summary::{
     Figures, MeasuredSplit, MeasuredViews, RunState, RunSummary, SummaryError, SummaryFile,
     update_summary,

@@ -30,15 +30,10 @@ pub struct Progress {
     status: RunStatus,
     started: Instant,
     memory_reported: u32,
-    shown: Option<ShownLine>,
+    /// Time and iteration of the last line.
+    shown: Option<(Instant, u32)>,
     encoder: Encoder,
     closing: Closing,
-}
-
-#[derive(Clone, Copy)]
-struct ShownLine {
-    at: Instant,
-    iteration: u32,
 }
 
 impl Progress {
@@ -79,12 +74,35 @@ impl Progress {
             return;
         }
         match event {
-            Event::Started { iteration, .. } => self.start(event, *iteration),
+            Event::Started {
+                model_path,
+                device,
+                train_views,
+                test_views,
+                gaussians,
+                iteration,
+                ..
+            } => {
+                self.started = Instant::now();
+                self.status.stage = RunStage::Photometric;
+                self.memory_reported = *iteration;
+                let folder = model_path.display().to_string();
+                let resumed = match iteration {
+                    0 => String::new(),
+                    _ => format!(", resumed at {iteration}"),
+                };
+                self.print(&format!(
+                    "Training on {device}: {train_views} views, {test_views} held out, \
+                     {} Gaussians{resumed}, into {}",
+                    count(*gaussians),
+                    escape_controls(&folder, Newlines::Escaped)
+                ));
+            }
             Event::Step(step) => {
                 self.status.take_step(step);
                 let last = step.iteration >= step.iterations;
                 let interval = if self.bar.is_some() { BAR_INTERVAL } else { LINE_INTERVAL };
-                if last || self.shown.is_none_or(|shown| shown.at.elapsed() >= interval) {
+                if last || self.shown.is_none_or(|(at, _)| at.elapsed() >= interval) {
                     self.show_line();
                 }
             }
@@ -98,8 +116,18 @@ impl Progress {
                     self.print(&line);
                 }
             }
-            Event::CoarseStarted { .. } | Event::Pruned { .. } | Event::Neighbours { .. } => {
-                self.show_coarse(event);
+            Event::CoarseStarted { iteration, iterations, gaussians } => {
+                self.status.stage = RunStage::Coarse;
+                let what = format!("{gaussians} Gaussians, up to iteration {iterations}");
+                self.print_coarse(*iteration, &what);
+            }
+            Event::Pruned { iteration, pruned, gaussians } => {
+                let what = format!("{pruned} transparent Gaussians pruned, {gaussians} left");
+                self.print_coarse(*iteration, &what);
+            }
+            Event::Neighbours { iteration, count, gaussians, seconds } => {
+                let found = format!("{count} nearest neighbours of {gaussians} Gaussians found");
+                self.print_coarse(*iteration, &format!("{found} in {seconds:.2} s"));
             }
             Event::Gpu(report) => self.status.gpu.clone_from(&report.sample),
             Event::Finished { .. } => self.finish(event),
@@ -121,39 +149,7 @@ impl Progress {
         }
     }
 
-    fn start(&mut self, event: &Event, iteration: u32) {
-        self.started = Instant::now();
-        self.status.stage = RunStage::Photometric;
-        self.memory_reported = iteration;
-        if let Event::Started { model_path, device, train_views, test_views, gaussians, .. } = event
-        {
-            let folder = model_path.display().to_string();
-            let resumed =
-                if iteration > 0 { format!(", resumed at {iteration}") } else { String::new() };
-            self.print(&format!(
-                "Training on {device}: {train_views} views, {test_views} held out, \
-                 {} Gaussians{resumed}, into {}",
-                count(*gaussians),
-                escape_controls(&folder, Newlines::Escaped)
-            ));
-        }
-    }
-
-    fn show_coarse(&mut self, event: &Event) {
-        let (iteration, what) = match event {
-            Event::CoarseStarted { iteration, iterations, gaussians } => {
-                self.status.stage = RunStage::Coarse;
-                (iteration, format!("{gaussians} Gaussians, up to iteration {iterations}"))
-            }
-            Event::Pruned { iteration, pruned, gaussians } => {
-                (iteration, format!("{pruned} transparent Gaussians pruned, {gaussians} left"))
-            }
-            Event::Neighbours { iteration, count, gaussians, seconds } => {
-                let found = format!("{count} nearest neighbours of {gaussians} Gaussians found");
-                (iteration, format!("{found} in {seconds:.2} s"))
-            }
-            _ => return,
-        };
+    fn print_coarse(&mut self, iteration: u32, what: &str) {
         self.print(&format!("[{}] Iter {iteration}: {what}", RunStage::Coarse.name()));
     }
 
@@ -173,7 +169,7 @@ impl Progress {
             }
             None => self.print(&format!("{} {line}", stage.name())),
         }
-        self.shown = Some(ShownLine { at: Instant::now(), iteration });
+        self.shown = Some((Instant::now(), iteration));
     }
 
     /// Replaces the bar by its last line.
@@ -182,7 +178,7 @@ impl Progress {
         if let Some(bar) = &bar {
             bar.finish_and_clear();
         }
-        let shown = self.shown.map(|shown| shown.iteration);
+        let shown = self.shown.map(|(_, iteration)| iteration);
         if bar.is_some() || self.status.step.as_ref().map(|step| step.iteration) != shown {
             self.show_line();
         }

@@ -195,20 +195,15 @@ const AVERAGED_STEPS: usize = 100;
 pub struct SummaryFile {
     model_path: PathBuf,
     began: Instant,
-    /// Seconds of earlier starts of the program.
-    earlier: Seconds,
+    /// Training and wall time of earlier starts of the program, seconds.
+    earlier_training: f64,
+    earlier_wall: f64,
     /// True if earlier metrics of held-out views are dropped, because some of these views may be trained on now.
     drops_test: bool,
     summary: RunSummary,
     steps: VecDeque<Step>,
     /// True if iterations do not follow images, so that their number does not give the speed.
     is_paced: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Seconds {
-    training: f64,
-    wall: f64,
 }
 
 impl SummaryFile {
@@ -221,7 +216,8 @@ impl SummaryFile {
         Ok(Self {
             model_path: model_path.to_owned(),
             began,
-            earlier: Seconds::default(),
+            earlier_training: 0.0,
+            earlier_wall: 0.0,
             drops_test: false,
             summary: RunSummary { version, options: options.collect(), ..RunSummary::default() },
             steps: VecDeque::new(),
@@ -255,7 +251,8 @@ impl SummaryFile {
                 || (target.iteration == iteration && target.gaussians == gaussians)
         });
         if before.iteration == iteration {
-            self.earlier = Seconds { training: before.training_seconds, wall: before.wall_seconds };
+            self.earlier_training = before.training_seconds;
+            self.earlier_wall = before.wall_seconds;
             summary.training_seconds = before.training_seconds;
             summary.first_iteration = before.first_iteration;
             (summary.peak_vram, summary.peak_host) = (before.peak_vram, before.peak_host);
@@ -302,7 +299,7 @@ impl SummaryFile {
             self.summary.losses = self.losses();
         }
         let summary = &mut self.summary;
-        summary.wall_seconds = self.earlier.wall + self.began.elapsed().as_secs_f64();
+        summary.wall_seconds = self.earlier_wall + self.began.elapsed().as_secs_f64();
         summary.peak_host = summary.peak_host.max(peak_resident_memory());
         let done = summary.iteration.saturating_sub(summary.first_iteration);
         let speed = f64::from(done) / summary.training_seconds;
@@ -360,7 +357,7 @@ impl Sink for SummaryFile {
                 self.take_peaks(peaks);
                 let summary = &mut self.summary;
                 (summary.iteration, summary.gaussians) = (*iteration, *gaussians as u64);
-                summary.training_seconds = self.earlier.training + training_seconds;
+                summary.training_seconds = self.earlier_training + training_seconds;
                 summary.state =
                     if *interrupted { RunState::Interrupted } else { RunState::Complete };
             }
@@ -391,7 +388,8 @@ impl MeasuredViews {
         // Names and numbers contain no line feed.
         let line = |view: &ViewMetrics| format!("{}\n{}\n{}\n", view.name, view.px[0], view.px[1]);
         let text: String = views.iter().map(line).collect();
-        Self { count: views.len() as u64, largest_px, digest: format!("{:016x}", fnv_1a(&text)) }
+        let digest = format!("{:016x}", fnv_1a(text.bytes()));
+        Self { count: views.len() as u64, largest_px, digest }
     }
 }
 
@@ -403,11 +401,12 @@ impl fmt::Display for MeasuredViews {
     }
 }
 
-/// Returns the 64-bit FNV-1a hash, which is stable across versions of the program.
-fn fnv_1a(text: &str) -> u64 {
+/// Returns the 64-bit FNV-1a hash, which is stable across versions of the program. Safe against accidental collisions
+/// only.
+pub(crate) fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
-    text.bytes().fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+    bytes.fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 #[cfg(test)]
@@ -455,6 +454,6 @@ mod tests {
         assert_ne!(found, views(&["a.png", "c.png"], [8, 6]));
         assert_ne!(found, views(&["a.png", "b.png"], [6, 8]));
         assert_eq!(found.to_string(), "2 views of up to 8x6 px");
-        assert_eq!(fnv_1a("a"), 0xaf63_dc4c_8601_ec8c, "as published");
+        assert_eq!(fnv_1a(b"a".iter().copied()), 0xaf63_dc4c_8601_ec8c, "as published");
     }
 }

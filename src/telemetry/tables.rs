@@ -1,6 +1,5 @@
 //! Tables of metrics: `metrics.csv`, `results.json` and `per_view.json` in the model folder.
 
-use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -69,21 +68,17 @@ pub fn append_metrics(model_path: &Path, evaluation: &Evaluation) -> Result<(), 
     let key = format!("{},{},", evaluation.iteration, evaluation.split.name());
     // Columns are added at the end, so rows of older versions are only shorter.
     let is_header = |line: &str| line.starts_with("iteration,");
+    let commas = |line: &str| line.matches(',').count();
     let kept = old
         .lines()
         .filter(|line| !line.is_empty() && !is_header(line) && !line.starts_with(&key))
-        .map(filled_up);
+        .map(|row| row.to_owned() + &",".repeat(commas(HEADER).saturating_sub(commas(row))));
     let text = |(_, value): (_, Option<f64>)| value.map_or(String::new(), |it| format!("{it:.6}"));
     let [psnr, ssim, l1, optional @ ..] = named(&evaluation.mean).map(text);
     let (gaussians, optional) = (evaluation.gaussians, optional.join(","));
     let row = format!("{key}{psnr},{ssim},{l1},{gaussians},{optional}");
     let lines: Vec<String> = [HEADER.to_owned()].into_iter().chain(kept).chain([row]).collect();
     write_text(&path, &(lines.join("\n") + "\n"))
-}
-
-fn filled_up(row: &str) -> String {
-    let commas = |line: &str| line.matches(',').count();
-    row.to_owned() + &",".repeat(commas(HEADER).saturating_sub(commas(row)))
 }
 
 /// Merges `{"ours_N": {"SSIM": .., "PSNR": .., "L1": ..}}` into `results.json` in the model folder, if measured with
@@ -154,19 +149,15 @@ fn merge(path: &Path, iteration: u32, metrics: Vec<(String, Value)>) -> Result<(
         entry.retain(|name, _| !is_ours(name));
         entry.extend(metrics);
     }
+    // `ours_7000` comes before `ours_30000`; other names come first.
+    let number = |name: &str| name.strip_prefix("ours_").and_then(|n| n.parse::<u64>().ok());
     let mut methods: Vec<_> = methods.into_iter().collect();
-    methods.sort_by(|(a, _), (b, _)| by_iteration(a, b));
+    methods.sort_by_cached_key(|(name, _)| (number(name), name.clone()));
     write_atomically(path, |out| {
         let mut json = serde_json::Serializer::pretty(&mut *out);
         json.collect_map(methods.iter().map(|(name, value)| (name, value)))?;
         out.write_all(b"\n")
     })
-}
-
-/// Orders `ours_7000` before `ours_30000`; other names come first.
-fn by_iteration(a: &str, b: &str) -> Ordering {
-    let number = |name: &str| name.strip_prefix("ours_").and_then(|n| n.parse::<u64>().ok());
-    number(a).cmp(&number(b)).then_with(|| a.cmp(b))
 }
 
 /// Reads a JSON object from a file. An unreadable file is renamed, not lost.

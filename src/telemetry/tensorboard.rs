@@ -225,8 +225,8 @@ impl<W: Write> TensorBoard<W> {
             ("scene/rotation_magnitude_histogram", &distributions.rotation_magnitude),
         ];
         for (tag, samples) in histograms {
-            if let Some(histogram) = Histogram::of(samples) {
-                self.summary(iteration, histogram.summary(tag))?;
+            if let Some(histogram) = histogram(tag, samples) {
+                self.summary(iteration, histogram)?;
             }
         }
         Ok(())
@@ -337,57 +337,33 @@ fn png(picture: &Picture) -> io::Result<Vec<u8>> {
     Ok(png)
 }
 
-#[derive(Debug)]
-struct Histogram {
-    min: f64,
-    max: f64,
-    num: f64,
-    sum: f64,
-    sum_squares: f64,
-    /// Upper ends of the buckets, ascending and inclusive.
-    limits: Vec<f64>,
-    counts: Vec<f64>,
-}
-
-impl Histogram {
-    /// Counts samples; `None` without a finite sample. Half of the buckets have equal widths, for the shape. Half
-    /// have equal counts, for percentiles of long-tailed quantities such as scales.
-    fn of(samples: &[f64]) -> Option<Self> {
-        const PIECES: usize = 30;
-        let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let (&min, &max) = (sorted.first()?, sorted.last()?);
-        let mut limits = vec![max];
-        for piece in 1..PIECES {
-            limits.push(min + (max - min) * piece as f64 / PIECES as f64);
-            limits.push(sorted[(sorted.len() - 1) * piece / PIECES]);
-        }
-        limits.retain(|&limit| limit <= max);
-        limits.sort_by(f64::total_cmp);
-        limits.dedup();
-        let mut below = 0;
-        let counts = limits.iter().map(|limit| {
-            let up_to = sorted.partition_point(|sample| sample <= limit);
-            let count = up_to - below;
-            below = up_to;
-            count as f64
-        });
-        let counts = counts.collect();
-        Some(Self {
-            min,
-            max,
-            num: sorted.len() as f64,
-            sum: sorted.iter().sum(),
-            sum_squares: sorted.iter().map(|sample| sample * sample).sum(),
-            limits,
-            counts,
-        })
+/// Counts samples; `None` without a finite sample. Half of the buckets have equal widths, for the shape. Half have
+/// equal counts, for percentiles of long-tailed quantities such as scales.
+fn histogram(tag: &str, samples: &[f64]) -> Option<Summary> {
+    const PIECES: usize = 30;
+    let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let (&min, &max) = (sorted.first()?, sorted.last()?);
+    // Upper ends of the buckets, inclusive.
+    let mut limits = vec![max];
+    for piece in 1..PIECES {
+        limits.push(min + (max - min) * piece as f64 / PIECES as f64);
+        limits.push(sorted[(sorted.len() - 1) * piece / PIECES]);
     }
-
-    fn summary(&self, tag: &str) -> Summary {
-        let Self { min, max, num, sum, sum_squares, limits, counts } = self;
-        histogram_raw(tag, *min, *max, *num, *sum, *sum_squares, limits, counts)
-    }
+    limits.retain(|&limit| limit <= max);
+    limits.sort_by(f64::total_cmp);
+    limits.dedup();
+    let mut below = 0;
+    let counts = limits.iter().map(|limit| {
+        let up_to = sorted.partition_point(|sample| sample <= limit);
+        let count = up_to - below;
+        below = up_to;
+        count as f64
+    });
+    let counts: Vec<f64> = counts.collect();
+    let (num, sum) = (sorted.len() as f64, sorted.iter().sum());
+    let sum_squares = sorted.iter().map(|sample| sample * sample).sum();
+    Some(histogram_raw(tag, min, max, num, sum, sum_squares, &limits, &counts))
 }
 
 // Pictures of a view during training, as PNG.
@@ -458,16 +434,19 @@ mod tests {
     fn histogram_counts_every_finite_sample_once() {
         let mut samples: Vec<f64> = (0..1001).map(|i| f64::from(i * i) * 1e-3).collect();
         samples.extend([f64::NAN, f64::INFINITY]);
-        let histogram = Histogram::of(&samples).unwrap();
-        assert_eq!((histogram.min, histogram.max, histogram.num), (0.0, 1000.0, 1001.0));
-        assert_eq!(histogram.counts.iter().sum::<f64>(), 1001.0);
-        assert_eq!(histogram.limits.last(), Some(&1000.0));
-        assert!(histogram.limits.is_sorted_by(|a, b| a < b));
+        let found = histogram("scale", &samples).unwrap();
+        let found = found.get_value()[0].get_histo();
+        let (limits, counts) = (found.get_bucket_limit(), found.get_bucket());
+        assert_eq!((found.get_min(), found.get_max(), found.get_num()), (0.0, 1000.0, 1001.0));
+        assert_eq!(counts.iter().sum::<f64>(), 1001.0);
+        assert_eq!(limits.last(), Some(&1000.0));
+        assert!(limits.is_sorted_by(|a, b| a < b));
         // Every thirtieth of the samples ends a bucket, so no bucket has more.
-        assert!(histogram.counts.iter().all(|&count| count <= 35.0), "{:?}", histogram.counts);
-        let histogram = Histogram::of(&[2.0; 5]).unwrap();
-        assert_eq!((histogram.limits, histogram.counts), (vec![2.0], vec![5.0]));
-        assert!(Histogram::of(&[f64::NAN]).is_none());
+        assert!(counts.iter().all(|&count| count <= 35.0), "{counts:?}");
+        let found = histogram("scale", &[2.0; 5]).unwrap();
+        let found = found.get_value()[0].get_histo();
+        assert_eq!((found.get_bucket_limit(), found.get_bucket()), (&[2.0][..], &[5.0][..]));
+        assert!(histogram("scale", &[f64::NAN]).is_none());
     }
 
     #[cfg(target_os = "linux")]

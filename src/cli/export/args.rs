@@ -11,12 +11,12 @@ use splat_formats::{
 };
 
 use crate::cli::crop::{CropOptions, number, numbers};
+use crate::cli::parser::named_values;
 use crate::config::{DeviceChoice, Offset};
 use crate::dataset::Frame;
 use crate::export::{offset_path, write_offset};
 use crate::files::OutputError;
 
-/// Arguments of `splat export`.
 #[derive(Args)]
 pub(in crate::cli) struct ExportArgs {
     /// Read a file of Gaussians instead of a model
@@ -95,7 +95,6 @@ pub(super) enum VertexColors {
     Base,
 }
 
-/// Format of an exported file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ExportFormat {
     /// Gaussians, with default options.
@@ -143,7 +142,6 @@ pub(super) struct CutOptions {
     pub(super) sh_degree: u32,
 }
 
-/// Up axis of COLMAP.
 pub(super) const SCENE_UP: UpAxis = UpAxis::NegativeY;
 
 /// Options that move the scene.
@@ -157,8 +155,8 @@ pub(super) struct PlaceOptions {
     /// Turn the scene's up, -y in COLMAP's axes, to this axis
     ///
     /// A GLB is turned to +y by its format, and refuses this.
-    #[arg(long, value_enum, value_name = "AXIS", allow_hyphen_values = true)]
-    pub(super) up: Option<NamedAxis>,
+    #[arg(long, value_name = "AXIS", allow_hyphen_values = true, value_parser = axis())]
+    pub(super) up: Option<UpAxis>,
 
     /// Multiply all lengths
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = factor)]
@@ -229,7 +227,7 @@ impl PlaceOptions {
             rotation[1 + axis] = half.sin();
             turned(rotation)
         });
-        let up = self.up.map(NamedAxis::axis).filter(|&up| up != SCENE_UP);
+        let up = self.up.filter(|&up| up != SCENE_UP);
         let upright = up.map(|up| turned(SCENE_UP.rotation_to(up)));
         let is_moved = self.scale != 1.0 || self.translate.is_some();
         let moved = is_moved.then(|| ScenePlacement {
@@ -242,41 +240,19 @@ impl PlaceOptions {
 
     /// Returns the up axis of the placed scene.
     pub(super) fn up(&self) -> UpAxis {
-        self.up.map_or(SCENE_UP, NamedAxis::axis)
+        self.up.unwrap_or(SCENE_UP)
     }
 }
 
-/// Axis as the command line spells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum NamedAxis {
-    /// +x
-    X,
-    /// +y, as in glTF and most viewers
-    Y,
-    /// +z, as in Blender
-    Z,
-    /// -x
-    #[value(name = "-x")]
-    MinusX,
-    /// -y, as COLMAP has it: no turn
-    #[value(name = "-y")]
-    MinusY,
-    /// -z
-    #[value(name = "-z")]
-    MinusZ,
-}
-
-impl NamedAxis {
-    pub(super) fn axis(self) -> UpAxis {
-        match self {
-            Self::X => UpAxis::X,
-            Self::Y => UpAxis::Y,
-            Self::Z => UpAxis::Z,
-            Self::MinusX => UpAxis::NegativeX,
-            Self::MinusY => UpAxis::NegativeY,
-            Self::MinusZ => UpAxis::NegativeZ,
-        }
-    }
+fn axis() -> impl TypedValueParser<Value = UpAxis> {
+    named_values([
+        ("x", "+x", UpAxis::X),
+        ("y", "+y, as in glTF and most viewers", UpAxis::Y),
+        ("z", "+z, as in Blender", UpAxis::Z),
+        ("-x", "-x", UpAxis::NegativeX),
+        ("-y", "-y, as COLMAP has it: no turn", UpAxis::NegativeY),
+        ("-z", "-z", UpAxis::NegativeZ),
+    ])
 }
 
 /// Options of SPZ.
@@ -284,8 +260,8 @@ impl NamedAxis {
 #[command(next_help_heading = "SPZ")]
 pub(super) struct SpzArgs {
     /// Version of the format
-    #[arg(long, value_enum, value_name = "N", default_value_t = SpzRelease::Three)]
-    pub(super) spz_version: SpzRelease,
+    #[arg(long, value_name = "N", default_value = "3", value_parser = spz_version())]
+    pub(super) spz_version: SpzVersion,
 
     /// Bits of harmonics of degree 1, and of those above, 1 to 8
     ///
@@ -311,24 +287,11 @@ pub(in crate::cli) fn spz_axes(text: &str) -> Result<SpzAxes, String> {
     }
 }
 
-/// Versions of SPZ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum SpzRelease {
-    /// Read by all programs that read SPZ
-    #[value(name = "3")]
-    Three,
-    /// Smaller, read by few programs
-    #[value(name = "4")]
-    Four,
-}
-
-impl SpzRelease {
-    pub(super) fn version(self) -> SpzVersion {
-        match self {
-            Self::Three => SpzVersion::V3,
-            Self::Four => SpzVersion::V4,
-        }
-    }
+fn spz_version() -> impl TypedValueParser<Value = SpzVersion> {
+    named_values([
+        ("3", "Read by all programs that read SPZ", SpzVersion::V3),
+        ("4", "Smaller, read by few programs", SpzVersion::V4),
+    ])
 }
 
 /// Options of SOG.

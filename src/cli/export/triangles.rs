@@ -79,7 +79,10 @@ pub(super) fn run(
         (None, None) => VertexColors::Base,
     };
     // The fit uses the uncut mesh, because photographs also show the parts that are cut off.
-    set_colors(&mut mesh.vertices, &colored.colors);
+    mesh.vertices.lower_sh_degree(0);
+    for (harmonic, color) in mesh.vertices.sh_dc.iter_mut().zip(colored.colors.as_flattened()) {
+        *harmonic = (color - 0.5) / sh::C0.to_f32();
+    }
     let left_out = crop(&mut mesh, &args.cut.place.converted(&file));
     let mut mesh = coloured_mesh(&mesh, &[]);
     if mesh.faces.is_empty() {
@@ -126,14 +129,6 @@ fn described(exported: &ExportedMesh) -> String {
         "{}: {triangles} triangles between {vertices} vertices, {megabytes:.1} MB{cut}\n  colours: {colors}",
         to.display()
     )
-}
-
-/// Sets the colours of vertices for all directions.
-fn set_colors(vertices: &mut Gaussians, colors: &[[f32; 3]]) {
-    vertices.lower_sh_degree(0);
-    for (harmonic, color) in vertices.sh_dc.iter_mut().zip(colors.as_flattened()) {
-        *harmonic = (color - 0.5) / sh::C0.to_f32();
-    }
 }
 
 /// Returns the cameras whose views are averaged into colours, or `None` for colours of degree 0.

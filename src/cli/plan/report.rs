@@ -17,8 +17,7 @@ use crate::config::{Config, DeviceChoice, Layers, preset_names, resolve};
 use crate::dataset::Dataset;
 use crate::memory::plan::{
     BoundSizes, Forecast, Host, ModelSize, PlannedColorTables, PlannedMeshing, PlannedPhotographs,
-    PlannedRefinement, PlannedRow, PlannedRun, PlannedStage, Storage, ViewGrowth, ViewSize, nccl,
-    nccl_blocks,
+    PlannedRefinement, PlannedRow, PlannedRun, Storage, ViewGrowth, ViewSize, nccl, nccl_blocks,
 };
 use crate::memory::{Allowance, Bytes, Limit};
 use crate::mesh::{Corner, MeshOptions, MeshedScene, TextureSource, WorldBox, mesh_host_rows};
@@ -74,7 +73,6 @@ pub(super) struct Largest {
     /// Number with `--offload sh`, if the run uses it and the host has enough memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offloaded: Option<u64>,
-    /// RAM of the offloaded tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offloaded_ram: Option<Bytes>,
     /// Storage that the preset chooses.
@@ -115,8 +113,7 @@ impl Remedy {
 
 /// Returns the RAM of a model's offloaded tables, if any.
 fn in_ram(model: &ModelSize) -> Option<Bytes> {
-    let bytes = model.host_tables().map(|(_, bytes)| bytes).sum();
-    (bytes > 0).then_some(Bytes(bytes))
+    Some(model.offloaded_bytes()).filter(|&bytes| bytes > Bytes(0))
 }
 
 /// Scene at a lower resolution.
@@ -320,12 +317,7 @@ pub(super) fn remedies(
 }
 
 /// Returns the host memory besides the program and the driver.
-pub(super) fn host(run: &PlannedRun, config: &Config, full_size: &[u64]) -> Vec<PlannedRow> {
-    let (model, start) = (run.model, run.start);
-    host_rows(model, start, &run.photographs, run.colors, config, full_size)
-}
-
-fn host_rows(
+pub(super) fn host_rows(
     model: ModelSize,
     start: u64,
     photographs: &PlannedPhotographs,
@@ -408,7 +400,16 @@ pub(super) fn surface_stages(
     };
     let model = planned_model(config, config.optimize.sh_degree, gaussians);
     let drawing = PlannedMeshing { context, ..meshing(&options, config, model, seen) };
-    surface_stages.push(mesh_stage(&drawing, &options, &scene, budget));
+    let bytes = budget.map(|budget| budget.bytes);
+    let forecast = drawing.forecast(bytes);
+    surface_stages.push(SurfaceStage {
+        command: "splat mesh",
+        with: format!("--method {}, {} triangles", options.method.name(), scene.triangles),
+        fits: fits(budget, &forecast),
+        forecast,
+        host: mesh_host_rows(&options, &scene),
+        remedy: "draw smaller views with -r 2, 4 or 8",
+    });
     if skip_refinement {
         return Ok(surface_stages);
     }
@@ -421,13 +422,18 @@ pub(super) fn surface_stages(
         context,
         ..refining(config, dataset, model.with(bound.gaussians), bound, seen)
     };
-    let forecast = refinement.forecast(budget.map(|budget| budget.bytes));
+    let forecast = refinement.forecast(bytes);
+    // As in training, with the mesh.
+    let (model, photographs) = (refinement.model, &refinement.photographs);
+    let full_size = forecast::full_size(dataset);
+    let mut host = host_rows(model, model.gaussians, photographs, None, config, &full_size);
+    host.push(PlannedRow { label: BOUND_MESH, bytes: bound_bytes(&bound, false) });
     surface_stages.push(SurfaceStage {
         command: "splat refine",
         with: format!("{} Gaussians on {faces} triangles", bound.gaussians),
         fits: fits(budget, &forecast),
         forecast,
-        host: refinement_host(&refinement, config, dataset, &bound),
+        host,
         remedy: "bind fewer Gaussians: with a smaller --decimation-target or \
                  --gaussians-per-triangle",
     });
@@ -438,49 +444,23 @@ pub(super) fn fits(budget: Option<Budget>, forecast: &Forecast) -> Option<bool> 
     budget.map(|budget| forecast.least <= budget.bytes)
 }
 
-fn mesh_stage(
-    planned: &PlannedMeshing,
-    options: &MeshOptions,
-    scene: &MeshedScene,
-    budget: Option<Budget>,
-) -> SurfaceStage {
-    let forecast = planned.forecast(budget.map(|budget| budget.bytes));
-    SurfaceStage {
-        command: "splat mesh",
-        with: format!("--method {}, {} triangles", options.method.name(), scene.triangles),
-        fits: fits(budget, &forecast),
-        forecast,
-        host: mesh_host_rows(options, scene),
-        remedy: "draw smaller views with -r 2, 4 or 8",
-    }
-}
-
-/// Returns the host memory of a refinement: as in training, with the mesh.
-fn refinement_host(
-    refinement: &PlannedRefinement,
-    config: &Config,
-    dataset: &Dataset,
-    bound: &BoundSizes,
-) -> Vec<PlannedRow> {
-    let (model, photographs) = (refinement.model, &refinement.photographs);
-    let full_size = forecast::full_size(dataset);
-    let mut rows = host_rows(model, model.gaussians, photographs, None, config, &full_size);
-    rows.push(PlannedRow { label: BOUND_MESH, bytes: bound_bytes(bound, false) });
-    rows
-}
-
-/// Number of a stage's rows that are listed one by one.
-const LISTED_ROWS: usize = 6;
-
-/// Returns the report as text for the terminal.
 pub(super) fn plan_text(report: &PlanReport) -> String {
     let mut text = String::new();
     push_head(&mut text, report);
-    if let Some(gpus) = report.gpus {
-        push_shared(&mut text, gpus);
+    if let Some(PlannedGpus { count: gpus, nccl }) = report.gpus {
+        let nccl = nccl.mib();
+        write!(
+            text,
+            "\n\non each of {gpus} GPUs with its share of them; its context counts {nccl:.0} MiB of NCCL and the splats \
+             that it sends"
+        )
+        .ok();
     }
     for stage in &report.forecast.stages {
-        push_table(&mut text, stage);
+        write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
+        for (label, bytes) in stage.largest_rows() {
+            push_line(&mut text, &label, bytes);
+        }
     }
     push_peak(&mut text, report);
     if !report.remedies.is_empty() {
@@ -567,29 +547,6 @@ fn push_head(text: &mut String, report: &PlanReport) {
         if report.counted { "the model" } else { "the scene's points" },
     )
     .ok();
-}
-
-/// Adds a note that the tables describe one of several GPUs.
-fn push_shared(text: &mut String, PlannedGpus { count: gpus, nccl }: PlannedGpus) {
-    let nccl = nccl.mib();
-    write!(
-        text,
-        "\n\non each of {gpus} GPUs with its share of them; its context counts {nccl:.0} MiB of NCCL and the splats \
-         that it sends"
-    )
-    .ok();
-}
-
-fn push_table(text: &mut String, stage: &PlannedStage) {
-    write!(text, "\n\n{:<34} {:>9.1} MiB", stage.name, stage.total.mib()).ok();
-    let (listed, others) = stage.rows.split_at(stage.rows.len().min(LISTED_ROWS));
-    for PlannedRow { label, bytes } in listed {
-        push_line(text, label, *bytes);
-    }
-    if !others.is_empty() {
-        let sum = others.iter().map(|row| row.bytes).sum();
-        push_line(text, &format!("{} others", others.len()), sum);
-    }
 }
 
 fn push_line(text: &mut String, label: &str, bytes: Bytes) {

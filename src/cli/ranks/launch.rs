@@ -19,15 +19,17 @@ pub(in crate::cli) enum RankCount {
 /// Most ranks: beyond, a step of a small batch is all exchange.
 pub(super) const MOST: u32 = 64;
 
+/// Parses a number of ranks. `word`: the other allowed value.
+fn count(text: &str, word: &str) -> Result<u32, String> {
+    let count = text.parse().ok().filter(|count| (1..=MOST).contains(count));
+    count.ok_or_else(|| format!("a number from 1 to {MOST}, or {word}"))
+}
+
 impl FromStr for RankCount {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            return Ok(Self::Auto);
-        }
-        let count = text.parse().ok().filter(|count| (1..=MOST).contains(count));
-        count.map(Self::Count).ok_or_else(|| format!("a number from 1 to {MOST}, or auto"))
+        if text == "auto" { Ok(Self::Auto) } else { count(text, "auto").map(Self::Count) }
     }
 }
 
@@ -62,11 +64,7 @@ impl FromStr for GpuCount {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" {
-            return Ok(Self::All);
-        }
-        let count = text.parse().ok().filter(|count| (1..=MOST).contains(count));
-        count.map(Self::Count).ok_or_else(|| format!("a number from 1 to {MOST}, or all"))
+        if text == "all" { Ok(Self::All) } else { count(text, "all").map(Self::Count) }
     }
 }
 

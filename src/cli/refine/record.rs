@@ -4,19 +4,21 @@ use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::TypedValueParser;
 use serde::{Deserialize, Serialize};
 use splat_mesh::Mesh;
 
 use crate::cli::exit::{DataError, UsageError};
 use crate::cli::folder;
+use crate::cli::parser::named_values;
 use crate::cli::scene::{ModelArgs, ReadModel};
 use crate::config::SceneOptions;
 use crate::files::OutputError;
 use crate::math::bound::{PerTriangle, crease};
 use crate::mesh::{MeshFormat, TextureOptions};
 use crate::model::{BoundColumns, BoundTopology};
-use crate::telemetry::ProgressStyle;
+use crate::telemetry::{ProgressStyle, fnv_1a};
 use crate::train::event::Evaluation;
 
 const RECORD: &str = "refine.json";
@@ -48,28 +50,26 @@ impl RefineSettings {
         mesh: &Mesh,
         model: &ReadModel,
     ) -> Self {
-        let mut of_mesh = Hash::new();
-        of_mesh.take(bytemuck::cast_slice(mesh.vertices.as_flattened()));
-        of_mesh.take(bytemuck::cast_slice(mesh.faces.as_flattened()));
-        of_mesh.take(bytemuck::cast_slice(mesh.colors.as_flattened()));
-        let mut of_scene = Hash::new();
+        let of_mesh = [
+            bytemuck::cast_slice(mesh.vertices.as_flattened()),
+            bytemuck::cast_slice(mesh.faces.as_flattened()),
+            bytemuck::cast_slice(mesh.colors.as_flattened()),
+        ];
         let ReadModel { config, dataset, .. } = model;
         let scene = SceneOptions { source_path: None, ..config.scene.clone() };
         // Records from before this option existed stay valid for runs without it.
         let scene = serde_json::to_string(&scene).unwrap_or_default();
-        of_scene.take(scene.replace("\"near_share\":0.0,", "").as_bytes());
-        for &view in &dataset.train {
-            of_scene.take(dataset.views[view].name.as_bytes());
-        }
+        let scene = scene.replace("\"near_share\":0.0,", "");
+        let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_bytes());
         Self {
             mesh: path.to_owned(),
-            mesh_hash: of_mesh.text(),
+            mesh_hash: hash_of(of_mesh.into_iter()),
             gaussians_per_triangle: options.per_triangle.count(),
             iterations: options.iterations,
             normal_consistency: options.normal_consistency,
             vertices: options.vertices,
             seed: config.run.seed,
-            scene_hash: of_scene.text(),
+            scene_hash: hash_of([scene.as_bytes()].into_iter().chain(names)),
         }
     }
 
@@ -166,7 +166,6 @@ impl RefineRecord {
         })
     }
 
-    /// Writes the record into a folder.
     pub(super) fn write(&self, folder: &Path) -> Result<(), OutputError> {
         folder::write_record(&folder.join(RECORD), self)
     }
@@ -268,49 +267,22 @@ fn mean_crease(topology: &BoundTopology, vertices: &[f32]) -> f64 {
     creases.sum::<f64>() / topology.hinges.len().max(1) as f64
 }
 
-/// 64-bit FNV-1a hash, safe against accidental collisions only.
-struct Hash(u64);
-
-impl Hash {
-    fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    /// Adds bytes and their number.
-    fn take(&mut self, bytes: &[u8]) {
-        let length = (bytes.len() as u64).to_le_bytes();
-        for &byte in length.iter().chain(bytes) {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-
-    fn text(&self) -> String {
-        format!("{:016x}", self.0)
-    }
+/// Returns the hash of some parts and their lengths.
+fn hash_of<'a>(parts: impl Iterator<Item = &'a [u8]>) -> String {
+    let with_length =
+        |part: &'a [u8]| (part.len() as u64).to_le_bytes().into_iter().chain(part.iter().copied());
+    format!("{:016x}", fnv_1a(parts.flat_map(with_length)))
 }
 
-/// Length of a refinement, named as in the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum RefinementTime {
-    /// 2,000 iterations
-    Short,
-    /// 7,000 iterations
-    Medium,
-    /// 15,000 iterations
-    Long,
+/// Parses the length of a refinement, named as in the reference, to iterations.
+fn refinement_time() -> impl TypedValueParser<Value = u32> {
+    named_values([
+        ("short", "2,000 iterations", 2_000),
+        ("medium", "7,000 iterations", 7_000),
+        ("long", "15,000 iterations", 15_000),
+    ])
 }
 
-impl RefinementTime {
-    fn iterations(self) -> u32 {
-        match self {
-            Self::Short => 2_000,
-            Self::Medium => 7_000,
-            Self::Long => 15_000,
-        }
-    }
-}
-
-/// Arguments of `splat refine`.
 #[derive(Args)]
 pub(in crate::cli) struct RefineArgs {
     #[command(flatten)]
@@ -371,9 +343,8 @@ pub(in crate::cli) struct BoundOptions {
     gaussians_per_triangle: Option<u32>,
 
     /// Length: 2,000, 7,000 or 15,000 iterations
-    #[arg(long, value_enum, value_name = "TIME")]
-    #[arg(default_value_t = RefinementTime::Long)]
-    refinement_time: RefinementTime,
+    #[arg(long, value_name = "TIME", default_value = "long", value_parser = refinement_time())]
+    refinement_time: u32,
 
     /// Few triangles: 200,000 vertices, 6 Gaussians on each triangle
     ///
@@ -430,7 +401,7 @@ impl RefineArgs {
     pub(in crate::cli) fn resolved(&self) -> Result<RefineOptions, UsageError> {
         let bound = &self.bound;
         let (vertices, per_triangle) = bound.bound()?;
-        let iterations = self.iterations.unwrap_or(bound.refinement_time.iterations());
+        let iterations = self.iterations.unwrap_or(bound.refinement_time);
         let vertices = self.vertices.or(vertices);
         let weight = bound.normal_consistency;
         let few = vertices.unwrap_or(usize::MAX);

@@ -13,7 +13,6 @@ use crate::cli::signals::remove_on_signals;
 use crate::files::{OutputError, create_folder, follow_links, write_png};
 use crate::train::event::Picture;
 
-/// Extensions of videos.
 const VIDEOS: [&str; 3] = ["mp4", "mkv", "webm"];
 
 /// Failure to make a video. Its frames are kept.

@@ -26,6 +26,9 @@ pub fn nccl(gpus: u32, blocks: u32) -> Bytes {
     Bytes((444 + u64::from(blocks) * (6 + 12 * u64::from(gpus - 1))) << 20)
 }
 
+/// Number of a stage's rows that a report lists one by one.
+const LISTED_ROWS: usize = 6;
+
 /// Memory of a stage of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedStage {
@@ -35,6 +38,19 @@ pub struct PlannedStage {
     pub rows: Vec<PlannedRow>,
     /// All rows.
     pub total: Bytes,
+}
+
+impl PlannedStage {
+    /// Returns the labels and bytes of the largest rows, and the sum of the others.
+    pub fn largest_rows(&self) -> Vec<(String, Bytes)> {
+        let (listed, others) = self.rows.split_at(self.rows.len().min(LISTED_ROWS));
+        let mut rows: Vec<_> = listed.iter().map(|row| (row.label.to_owned(), row.bytes)).collect();
+        if !others.is_empty() {
+            let sum = others.iter().map(|row| row.bytes).sum();
+            rows.push((format!("{} others", others.len()), sum));
+        }
+        rows
+    }
 }
 
 /// The memory of a run within a budget.
@@ -98,14 +114,6 @@ pub(super) struct FixedMemory<'a> {
     pub(super) context: Bytes,
     pub(super) granule: Granule,
     pub(super) photographs: &'a PlannedPhotographs,
-}
-
-/// Stages within a budget.
-struct Budgeted {
-    stages: Vec<PlannedStage>,
-    peak: Bytes,
-    /// Photographs that stay on the device to the end.
-    resident: usize,
 }
 
 /// Fallbacks of a forecast.
@@ -184,10 +192,15 @@ impl FixedMemory<'_> {
                 break;
             }
         }
-        let Budgeted { stages, peak, resident } = self.budgeted(&played, budget);
+        let resident = self.resident(&played, budget);
+        let photographs = self.granule.whole(self.photographs.first(resident));
+        let stages: Vec<PlannedStage> =
+            played.iter().map(|played| self.stage(played, photographs)).collect();
+        let need = stages.iter().map(|stage| stage.total).max().unwrap_or_default();
+        let peak = self.expected_peak(&played, photographs);
         Forecast {
             stages,
-            peak,
+            peak: budget.map_or(peak, |budget| peak.min(budget)).max(need),
             least,
             in_bands: way.in_bands,
             training_scale: way.scale.factor(),
@@ -195,18 +208,6 @@ impl FixedMemory<'_> {
             photographs_resident: resident,
             photographs: self.photographs.trained.len(),
         }
-    }
-
-    /// Returns the memory of the stages within a budget.
-    fn budgeted(&self, played: &[Played], budget: Option<Bytes>) -> Budgeted {
-        let resident = self.resident(played, budget);
-        let photographs = self.granule.whole(self.photographs.first(resident));
-        let stages: Vec<PlannedStage> =
-            played.iter().map(|played| self.stage(played, photographs)).collect();
-        let need = stages.iter().map(|stage| stage.total).max().unwrap_or_default();
-        let peak = self.expected_peak(played, photographs);
-        let peak = budget.map_or(peak, |budget| peak.min(budget)).max(need);
-        Budgeted { stages, peak, resident }
     }
 
     /// Returns the number of resident photographs. They are uploaded beside the small model and evicted as it grows.

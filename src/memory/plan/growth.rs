@@ -258,42 +258,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn granted_gaussians_never_exceed_the_budget(
-            growth in growth(),
-            wanted in 0_u64..3_000_000,
-        ) {
-            let new_gaussians = most_new_gaussians(&growth, wanted);
-            prop_assert!(new_gaussians <= wanted);
-            if new_gaussians > 0 {
-                play(&growth, wanted, new_gaussians);
-            }
-        }
-
-        #[test]
-        fn more_would_exceed_it(growth in growth(), wanted in 1_u64..3_000_000) {
-            let new_gaussians = most_new_gaussians(&growth, wanted);
-            if new_gaussians < wanted {
-                prop_assert!(growth.peak(wanted, new_gaussians + 1) > growth.budget);
-            }
-        }
-
-        #[test]
-        fn a_larger_budget_never_grants_less(
+        fn grants_are_the_largest_within_the_budget(
             growth in growth(),
             wanted in 0_u64..3_000_000,
             more in 0_u64..1 << 30,
         ) {
+            let granted = most_new_gaussians(&growth, wanted);
+            prop_assert!(granted <= wanted);
+            if granted > 0 {
+                play(&growth, wanted, granted);
+            }
+            if granted < wanted {
+                prop_assert!(growth.peak(wanted, granted + 1) > growth.budget, "one more fits");
+            }
             let larger = Growth { budget: Bytes(growth.budget.0 + more), ..growth };
-            prop_assert!(most_new_gaussians(&larger, wanted) >= most_new_gaussians(&growth, wanted));
-        }
-
-        #[test]
-        fn no_gaussians_are_granted_if_the_model_does_not_fit(
-            growth in growth(),
-            wanted in 0_u64..3_000_000,
-        ) {
+            prop_assert!(most_new_gaussians(&larger, wanted) >= granted, "a larger budget");
             let full = Growth { budget: Bytes(growth.model.bytes().0), ..growth };
-            prop_assert_eq!(most_new_gaussians(&full, wanted), 0);
+            prop_assert_eq!(most_new_gaussians(&full, wanted), 0, "the model takes the budget");
         }
     }
 

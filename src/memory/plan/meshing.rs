@@ -132,6 +132,7 @@ impl PlannedMeshing {
 mod tests {
     use super::*;
     use crate::memory::plan::CONTEXT;
+    use crate::memory::plan::rows::bytes_of;
     use crate::memory::plan::work::plain;
 
     const MEANS: SurfaceDrawing = SurfaceDrawing::MeanDepths { then_medians: false };
@@ -151,7 +152,7 @@ mod tests {
     }
 
     fn bytes(of: &PlannedMeshing, label: &str) -> u64 {
-        of.ledger(false).iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
+        bytes_of(&of.ledger(false), label)
     }
 
     #[test]

@@ -130,12 +130,6 @@ pub enum Maps {
 }
 
 impl Maps {
-    /// Returns a request of an earlier iteration with these maps in place of its own.
-    fn added_to(self, request: ViewRequest) -> ViewRequest {
-        let (maps, median) = (self.are_drawn(), self == Self::Medians);
-        ViewRequest { inverse_squares: false, maps, median, ..request }
-    }
-
     /// Returns true if maps are drawn.
     pub fn are_drawn(self) -> bool {
         self != Self::Undrawn
@@ -163,7 +157,8 @@ impl PlannedCoarse {
 
     /// Returns the views of an iteration of the stage, from the views of an iteration before it.
     pub fn views(&self, before: PlannedViews) -> PlannedViews {
-        let request = self.maps.added_to(before.request);
+        let (maps, median) = (self.maps.are_drawn(), self.maps == Maps::Medians);
+        let request = ViewRequest { inverse_squares: false, maps, median, ..before.request };
         let samples = match self.maps {
             Maps::Undrawn | Maps::Compared | Maps::Medians => Samples::Seen,
             Maps::Sampled => Samples::Shown,
@@ -182,6 +177,7 @@ pub fn neighbour_lists(gaussians: u64, neighbours: u32) -> PlannedRow {
 mod tests {
     use super::*;
     use crate::backend::cuda::dry_run;
+    use crate::memory::plan::rows::bytes_of;
     use crate::memory::plan::work::plain;
     use crate::memory::plan::{CONTEXT, ViewSize, view_scratch};
 
@@ -207,19 +203,15 @@ mod tests {
         let forecast = refinement(1_000_000).forecast(None);
         let names: Vec<&str> = forecast.stages.iter().map(|stage| stage.name).collect();
         assert_eq!(names, ["binding", "refinement", "evaluation", "checkpoint", "texture"]);
-        let row = |stage: usize, label: &str| {
-            let rows = &forecast.stages[stage].rows;
-            rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
-        };
+        let row = |stage: usize, label| bytes_of(&forecast.stages[stage].rows, label);
         // Corners and hinges exist twice, with 1.5 hinges and half a vertex per face.
         let mesh = 1_000_000 * 4 * (2 * (3 + 6) + 1);
         assert!(row(1, "bound mesh").abs_diff(mesh) < 3 << 20, "{}", row(1, "bound mesh"));
         let values = 1_000_000 * 4 * (6 + 12);
         assert!(row(1, "bound values").abs_diff(values) < 3 << 20, "{}", row(1, "bound values"));
         assert_eq!((row(4, "bound mesh"), row(0, "resident photographs")), (0, 0));
-        let rows = refinement(1_000_000).ledger(false);
-        let gradients = rows.iter().find(|row| row.label == "bound gradients").unwrap();
-        assert_eq!(gradients.bytes, Bytes(48_000_000));
+        let ledger = refinement(1_000_000).ledger(false);
+        assert_eq!(bytes_of(&ledger, "bound gradients"), 48_000_000);
     }
 
     #[test]

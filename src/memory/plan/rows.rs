@@ -36,9 +36,9 @@ impl ModelSize {
         self.regions().iter().map(|row| row.bytes).sum()
     }
 
-    /// Returns the bytes of the parameters in the host's columns.
-    pub(super) fn host_bytes(&self) -> u64 {
-        self.gaussians * self.parameters() * size_of::<f32>() as u64
+    /// Returns the bytes of the tables that the host holds.
+    pub fn offloaded_bytes(&self) -> Bytes {
+        Bytes(self.host_tables().map(|(_, bytes)| bytes).sum())
     }
 }
 
@@ -188,11 +188,12 @@ impl Host<'_> {
         let kept = self.cache.map_or(all, |cache| cache.0.min(all));
         let mut largest = self.full_size.to_vec();
         largest.sort_unstable_by_key(|&bytes| std::cmp::Reverse(bytes));
-        let parameters = |gaussians| self.model.with(gaussians).host_bytes();
+        let parameters = |gaussians| gaussians * self.model.parameters() * size_of::<f32>() as u64;
         let chunk = self.model.gaussians.min(self.chunk_rows);
         // Parameters, both moments and statistics.
         let saved = |rows| 3 * parameters(rows) + (8 + 4 * self.model.optional.count()) * rows;
-        let offloaded: u64 = self.model.host_tables().map(|(_, bytes)| bytes).sum();
+        let bytes = self.model.offloaded_bytes();
+        let offloaded = PlannedRow { label: "colours and their moments", bytes };
         // The waiting pictures, and the pictures of the next view.
         let pictures = (PICTURED_VIEWS as u64 + 1) * PICTURES_OF_VIEW * photographs.largest();
         [
@@ -214,14 +215,15 @@ impl Host<'_> {
         .map(|(label, bytes)| PlannedRow { label, bytes: Bytes(bytes) })
         .into_iter()
         .chain(self.colors.map(|colors| colors.row()))
-        .chain((offloaded > 0).then_some(offloaded_row(offloaded)))
+        .chain((bytes > Bytes(0)).then_some(offloaded))
         .collect()
     }
 }
 
-/// Returns the row of the tables in the host's memory.
-fn offloaded_row(bytes: u64) -> PlannedRow {
-    PlannedRow { label: "colours and their moments", bytes: Bytes(bytes) }
+/// Returns the bytes of the row with this label, 0 without one.
+#[cfg(test)]
+pub(super) fn bytes_of(rows: &[PlannedRow], label: &str) -> u64 {
+    rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
 }
 
 #[cfg(test)]
@@ -265,8 +267,7 @@ mod tests {
     #[test]
     fn tables_have_whole_lane_blocks() {
         let rows = size(33, 1, Storage::Full).regions();
-        let bytes =
-            |label: &str| rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0);
+        let bytes = |label| bytes_of(&rows, label);
         assert_eq!(bytes("geometry"), 64 * 11 * 4);
         assert_eq!(bytes("sh"), 64 * 12 * 4);
         assert_eq!(bytes("sh, steps taken"), 2 * 4);

@@ -262,8 +262,9 @@ mod tests {
 
     use super::*;
     use crate::backend::cuda::dry_run;
+    use crate::memory::plan::rows::bytes_of;
     use crate::memory::plan::work::plain;
-    use crate::memory::plan::{CONTEXT, Maps, Storage};
+    use crate::memory::plan::{CONTEXT, Maps, PlannedStage, Storage};
 
     const DEPTHS: Inputs = Inputs { inverse_depths: true, ..Inputs::NONE };
 
@@ -294,6 +295,10 @@ mod tests {
             granule: Granule::default(),
             dry_run,
         }
+    }
+
+    fn stage<'a>(forecast: &'a Forecast, name: &str) -> &'a PlannedStage {
+        forecast.stages.iter().find(|stage| stage.name == name).unwrap()
     }
 
     /// Peaks measured by `splat bench` without photographs, context and code, in GiB, rounded to 0.01: see
@@ -395,8 +400,8 @@ mod tests {
             ];
             for run in others {
                 let forecast = run.forecast(Some(Bytes(80 << 30)));
-                let total = |name| forecast.stages.iter().find(|it| it.name == name).unwrap().total;
-                let (evaluation, training) = (total("evaluation"), total("iteration"));
+                let [evaluation, training] =
+                    ["evaluation", "iteration"].map(|name| stage(&forecast, name).total);
                 assert!(evaluation <= training, "{evaluation} > {training}: {run:?}");
             }
         }
@@ -407,16 +412,16 @@ mod tests {
         let whole = run(1_000_000, Storage::Full);
         for (inputs, bytes) in [(Inputs::NONE, 4), (DEPTHS, 9)] {
             let run = PlannedRun { first_divisor: Divisor::Four, inputs, ..whole.clone() };
-            let stages = run.forecast(None).stages;
-            let find = |name| stages.iter().find(|stage| stage.name == name).unwrap();
-            let (smaller, iteration) = (find("smaller views"), find("iteration"));
+            let forecast = run.forecast(None);
+            let [smaller, iteration] =
+                ["smaller views", "iteration"].map(|name| stage(&forecast, name));
             assert!(smaller.total < iteration.total, "{} of {}", smaller.total, iteration.total);
-            let row = smaller.rows.iter().find(|row| row.label == "smaller photograph").unwrap();
+            let photograph = bytes_of(&smaller.rows, "smaller photograph");
             let least = 530 * 947 * bytes;
             // Blocks begin at aligned addresses.
-            assert!((least..least + 1024).contains(&row.bytes.0), "{}", row.bytes);
+            assert!((least..least + 1024).contains(&photograph), "{photograph}");
             let plain = PlannedRun { inputs, ..whole.clone() };
-            assert_eq!(run.forecast(None).peak, plain.forecast(None).peak);
+            assert_eq!(forecast.peak, plain.forecast(None).peak);
         }
     }
 
@@ -450,10 +455,7 @@ mod tests {
     fn inverse_depths_take_a_map_its_gradient_and_a_fifth_of_the_states() {
         let colours = run(1_000_000, Storage::Full);
         let depths = PlannedRun { inputs: DEPTHS, ..colours.clone() };
-        let row = |run: &PlannedRun, label| {
-            let rows = run.ledger(false);
-            rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
-        };
+        let row = |run: &PlannedRun, label| bytes_of(&run.ledger(false), label);
         for label in ["inverse depths", "gradient of inverse depths"] {
             assert_eq!((row(&colours, label), row(&depths, label)), (0, 1061 * 1894 * 4));
         }
@@ -473,10 +475,7 @@ mod tests {
             ("inverse squares", [0, 0, 1]),
         ] {
             for label in [label.to_owned(), format!("gradient of {label}")] {
-                let bytes = |rows: &Vec<PlannedRow>| {
-                    rows.iter().find(|row| row.label == label).map_or(0, |row| row.bytes.0)
-                };
-                let found = runs.each_ref().map(bytes);
+                let found = runs.each_ref().map(|rows| bytes_of(rows, &label));
                 assert_eq!(found, words.map(|words| words * 1061 * 1894 * 4), "{label}");
             }
         }
@@ -508,11 +507,7 @@ mod tests {
     #[test]
     fn each_view_of_a_batch_but_the_last_holds_its_gradients() {
         let one = run(1_000_000, Storage::Full);
-        let reach = |run: &PlannedRun| {
-            let stage =
-                run.forecast(None).stages.into_iter().find(|stage| stage.name == "iteration");
-            stage.expect("a stage").total.0
-        };
+        let reach = |run: &PlannedRun| stage(&run.forecast(None), "iteration").total.0;
         let visible = one.seen.of(1_000_000).visible;
         let each = 4_000_000 + 48 * (visible + visible / 20);
         for batch_views in [2, 8] {
@@ -534,7 +529,6 @@ mod tests {
         }
     }
 
-    /// Returns a run with a coarse stage.
     fn coarse(gaussians: u64, maps: Maps) -> PlannedRun {
         let coarse = PlannedCoarse { neighbours: 16, shortens: true, maps };
         PlannedRun { coarse: Some(coarse), ..run(gaussians, Storage::Full) }
@@ -552,7 +546,7 @@ mod tests {
             assert_eq!(stage.rows.iter().map(|row| row.bytes).sum::<Bytes>(), stage.total);
             assert!(stage.total <= forecast.peak, "{}", stage.name);
         }
-        let total = |name| forecast.stages.iter().find(|stage| stage.name == name).unwrap().total.0;
+        let total = |name| stage(&forecast, name).total.0;
         // The stage adds 384 MB of lists. Its 288 MB of gradients reuse the memory of splats, pairs and pixels.
         let more = total("coarse training") - total("iteration");
         assert!(more.abs_diff(384_000_000) < 4 << 20, "{more}");
