@@ -541,8 +541,8 @@ fn crate_errors() -> Vec<Section> {
             ExchangeError::Lost { rank: 1, why: "the connection is closed".to_owned() },
             ExchangeError::Garbled { rank: 1, found: "a frame of 7 bytes".to_owned() },
             ExchangeError::WrongParts { found: 3, world: 4 },
-            ExchangeError::NothingGiven,
-            ExchangeError::NotTheGiver { rank: 1 },
+            ExchangeError::NothingToBroadcast,
+            ExchangeError::BroadcastFromOther { rank: 1 },
             ExchangeError::Stuck { seconds: 60 },
         ]),
         section(&[
@@ -559,7 +559,7 @@ fn crate_errors() -> Vec<Section> {
             JoinError::OnlyLocal { host: "localhost".to_owned(), ip: [127, 0, 0, 1].into() },
             JoinError::NoHome { rank: 1 },
             JoinError::NoSecret { rank: 1, folder: "data/fox".into(), source: denied() },
-            JoinError::Conversation {
+            JoinError::Protocol {
                 rank: 1,
                 source: MessageError::Ended { peer: "rank 0".to_owned() },
             },
@@ -567,15 +567,15 @@ fn crate_errors() -> Vec<Section> {
         ]),
         section(&[
             LaunchError::Number { name: "RANK", value: "-1".to_owned(), least: 1, most: 8 },
-            LaunchError::Outside { name: "RANK", rank: 1, of_world: "WORLD_SIZE", world: 4 },
-            LaunchError::Half { name: "RANK", value: "-1".to_owned(), missing: "WORLD_SIZE" },
+            LaunchError::OutOfRange { name: "RANK", rank: 1, of_world: "WORLD_SIZE", world: 4 },
+            LaunchError::Incomplete { name: "RANK", value: "-1".to_owned(), missing: "WORLD_SIZE" },
             LaunchError::Nodes {
                 name: "RANK",
                 source: NodeListError::Unbalanced { list: "node[01".to_owned() },
             },
             LaunchError::Address { name: "RANK", value: "-1".to_owned(), form: "HOST:PORT" },
             LaunchError::Secret { name: "RANK", letters: 12 },
-            LaunchError::NoPlace { name: "RANK", here: 7, world: 4 },
+            LaunchError::NoRendezvous { name: "RANK", here: 7, world: 4 },
         ]),
         section(&[
             MessageError::Ended { peer: "rank 1".to_owned() },

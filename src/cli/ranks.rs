@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use splat_ranks::exchange::Exchange;
 use splat_ranks::join::{Claim, ClaimKind, Joined, join};
-use splat_ranks::launch::{Launch, Meeting};
+use splat_ranks::launch::{Launch, Rendezvous};
 use splat_ranks::link::Link;
 use splat_ranks::supervise::{JOIN_TIME, Supervised, Verdict};
 
@@ -141,7 +141,7 @@ impl RankGroup {
         let joined = join_unless(stop, launch)?;
         let Joined { world, data, link, .. } = joined;
         let link = Arc::new(link);
-        let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
+        let is_supervised = matches!(launch.rendezvous, Rendezvous::Supervisor { .. });
         let (style, command) = (args.style(), resume_command(args));
         let end_with = move |lost| {
             if !is_supervised {
@@ -321,7 +321,7 @@ pub(super) fn lead<T>(
     // Held to the end: the run takes the same, and a signal that comes before it counts.
     let stop = stop_on_signals()?;
     share_threads(launch);
-    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
+    if matches!(launch.rendezvous, Rendezvous::Supervisor { .. }) {
         // The supervisor receives the signal, too, and passes it on.
         signals::leave_interrupts_to_others();
     }
@@ -347,7 +347,7 @@ pub(super) fn follow(launch: &Launch, args: &TrainArgs) -> anyhow::Result<()> {
     // Held to the end: a signal that comes late is none that ends this process alone.
     let stop = stop_on_signals()?;
     share_threads(launch);
-    if matches!(launch.meeting, Meeting::Supervisor { .. }) {
+    if matches!(launch.rendezvous, Rendezvous::Supervisor { .. }) {
         signals::leave_interrupts_to_others();
     }
     let mut group = RankGroup::join(launch, args, &stop)?;
