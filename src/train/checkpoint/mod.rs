@@ -155,6 +155,7 @@ mod tests {
 
     use super::*;
     use crate::backend::{CHUNK_ROWS, DeviceError, Rows, Snapshot};
+    use crate::memory::plan::OptionalColumns;
     use crate::model::{Gaussians, Primitive};
     use crate::train::pace::Paced;
 
@@ -165,20 +166,14 @@ mod tests {
             value = (value + 1) % 65_521;
             f32::from(value) * 0.25
         };
-        let mut fill = || {
-            let mut host = Gaussians::zeros(sh_degree, count);
-            host.groups_mut().into_iter().flatten().for_each(|v| *v = next());
-            host
-        };
-        Snapshot {
-            parameters: fill(),
-            first_moments: fill(),
-            second_moments: fill(),
-            gradient_norm_sums: (0..count).map(|_| next()).collect(),
-            views_seen: (9..).take(count).collect(),
-            absolute_norm_sums: Vec::new(),
-            filter_3d: Vec::new(),
+        let mut model: Snapshot<Gaussians> =
+            Snapshot::zeros(sh_degree, count, OptionalColumns::NONE);
+        for part in [&mut model.parameters, &mut model.first_moments, &mut model.second_moments] {
+            part.groups_mut().into_iter().flatten().for_each(|value| *value = next());
         }
+        model.gradient_norm_sums.fill_with(next);
+        model.views_seen = (9..).take(count).collect();
+        model
     }
 
     fn about(iteration: u32) -> Checkpoint {
