@@ -321,7 +321,18 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// Announces the run, reserves space for a checkpoint and writes files that an earlier run could not.
     fn begin_run(&mut self, last: u32, lasts: &[u32]) -> Result<(), TrainError> {
-        self.announce_start(last)?;
+        self.feed.schedule_decoding(self.device, self.pace.next_image());
+        let info = self.device.info();
+        self.sink.on(&Event::Started {
+            model_path: self.setup.model_path.to_owned(),
+            device: info.name,
+            gpu: info.uuid,
+            train_views: self.setup.dataset.train.len(),
+            test_views: self.setup.dataset.test.len(),
+            gaussians: self.device.len(&self.model),
+            iteration: self.iteration,
+            iterations: last,
+        })?;
         self.warn_about_missed_target()?;
         self.reserve_checkpoint()?;
         self.save_missing(Milestones::after(&self.setup.config.output, self.last_step, lasts))?;
@@ -374,21 +385,6 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             interrupted,
             peaks: self.peaks.peaks,
             times: self.times,
-        })?)
-    }
-
-    fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
-        self.feed.schedule_decoding(self.device, self.pace.next_image());
-        let info = self.device.info();
-        Ok(self.sink.on(&Event::Started {
-            model_path: self.setup.model_path.to_owned(),
-            device: info.name,
-            gpu: info.uuid,
-            train_views: self.setup.dataset.train.len(),
-            test_views: self.setup.dataset.test.len(),
-            gaussians: self.device.len(&self.model),
-            iteration: self.iteration,
-            iterations: last,
         })?)
     }
 }
@@ -620,17 +616,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn report_pending(&mut self) -> Result<(), TrainError> {
         let pending = self.pending.take();
         self.report(pending)
-    }
-
-    /// Warns if `--multi-view` is on and no view has a neighbour.
-    fn warn_about_lone_views(&mut self) -> Result<(), TrainError> {
-        if self.feed.others.as_ref().is_some_and(|others| others.views.is_empty()) {
-            self.warn(
-                "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
-                 sees the same points. Train with more photographs or with COLMAP's points",
-            )?;
-        }
-        Ok(())
     }
 
     /// Updates the 3D filter if the run has one, so that no Gaussian is finer than the training views resolve.

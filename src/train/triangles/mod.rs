@@ -520,14 +520,7 @@ mod tests {
         let found = split(&faces, 25, &order, usize::MAX);
         // One vertex per edge: 20 along each axis, and 16 across.
         assert_eq!((found.midpoints.len(), found.faces.len()), (56, 4 * faces.len()));
-        let mut edges: Vec<_> = found
-            .faces
-            .iter()
-            .flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]])
-            .map(|[a, b]| [a.min(b), a.max(b)])
-            .collect();
-        edges.sort_unstable();
-        let lone = edges.chunk_by(|a, b| a == b).filter(|same| same.len() == 1).count();
+        let lone = edges(&found.faces).into_iter().filter(|&count| count == 1).count();
         assert_eq!(lone, 32, "only the border has edges of one triangle");
     }
 
