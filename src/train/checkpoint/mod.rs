@@ -225,6 +225,9 @@ mod tests {
             assert_eq!((passed.iteration, passed.images), (72, 4000));
             assert_eq!(passed.seconds, seconds.unwrap_or(0.0));
         }
+        let empty = about(1).write(folder.path(), &mut model(3, 0), None).unwrap();
+        assert!(StoredCheckpoint::open(&empty).unwrap().is_empty());
+        assert_eq!(read_whole(&empty), model(3, 0));
         // Another reader of the format agrees, including the alignment of the data.
         let bytes = fs::read(&path).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -353,14 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_checkpoint_is_read_as_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = about(1).write(folder.path(), &mut model(3, 0), None).unwrap();
-        assert!(StoredCheckpoint::open(&path).unwrap().is_empty());
-        assert_eq!(read_whole(&path), model(3, 0));
-    }
-
-    #[test]
     fn the_newest_checkpoint_is_listed_first_by_number() {
         let folder = tempfile::tempdir().unwrap();
         for iteration in [900, 1000, 70] {
@@ -405,8 +400,6 @@ mod tests {
     fn another_version_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), 5);
-        let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
-        assert!(text.contains(r#""version":"1""#));
         let mut bytes = fs::read(&path).unwrap();
         let at = bytes.windows(13).position(|w| w == br#""version":"1""#).unwrap();
         bytes[at + 11] = b'7';
@@ -430,15 +423,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), 6);
         overwrite(&path, "parameters.means", 4, f32::NAN);
-        let error = StoredCheckpoint::open(&path).unwrap_err();
-        assert!(error.to_string().contains("`parameters.means` is not finite at element 4"));
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(error.contains("`parameters.means` is not finite at element 4"), "{error}");
         // This element lies beyond the first checked block.
         let path = about(7).write(folder.path(), &mut model(0, 120_000), None).unwrap();
         overwrite(&path, "second_moments.quats", 400_001, f32::INFINITY);
-        let error = StoredCheckpoint::open(&path).unwrap_err();
-        assert!(
-            error.to_string().contains("`second_moments.quats` is not finite at element 400001")
-        );
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(error.contains("`second_moments.quats` is not finite at element 400001"));
     }
 
     #[test]

@@ -303,54 +303,40 @@ fn ranks_compute_the_bytes_of_one_process() {
 
 #[test]
 fn compact_state_is_that_of_one_process_until_it_is_rounded() {
-    let start = |mut run: TestRun<'_, RankedCpu>| {
-        run.device.reorder(&mut run.model, &CUBE).unwrap();
-        let start = run.snapshot();
-        run.step(&[0, 1, 2]);
-        (start, run.snapshot())
-    };
-    let (start, after) = with_ranks(3, Storage::Compact, |leader| start(TestRun::new(leader)));
-    let mut one = Cpu::<f32>::with_storage(Storage::Compact, 3);
-    let mut one = TestRun::new(&mut one);
-    one.device.reorder(&mut one.model, &CUBE).unwrap();
-    assert!(start == one.snapshot());
-    one.step(&[0, 1, 2]);
-    let expected = one.snapshot();
+    let (start, after) = with_ranks(3, Storage::Compact, first_step);
+    let (expected_start, expected) = first_step(&mut Cpu::<f32>::with_storage(Storage::Compact, 3));
+    assert!(start == expected_start);
     let far = expected.parameters.sh_dc.iter().zip(&after.parameters.sh_dc);
     // A step is 3e-3, and 16-bit floats next to 1 are 5e-4 apart.
     assert!(far.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) < 2e-3);
     assert_eq!(expected.views_seen, after.views_seen);
 }
 
+/// Returns the model before and after a step.
+fn first_step<D: TrainDevice<Target = Arc<Image>>>(
+    device: &mut D,
+) -> (Snapshot<Gaussians>, Snapshot<Gaussians>) {
+    let mut run = TestRun::new(device);
+    run.device.reorder(&mut run.model, &CUBE).unwrap();
+    let start = run.snapshot();
+    run.step(&[0, 1, 2]);
+    (start, run.snapshot())
+}
+
 #[test]
 fn shown_views_and_samples_are_those_of_one_process() {
-    let render_all = |device: &mut RankedCpu| {
-        let model = &mut device.upload_test();
-        let frame = device.render_test(model, RenderRequest::COUNTS);
-        let maps = device.render_test(model, RenderRequest::SURFACE);
-        (frame, maps, Store::sample(device, model, &[399, 0, 0, 77]).unwrap())
-    };
-    let (image, maps, sample) = with_ranks(3, Storage::Full, render_all);
-    let mut one = Cpu::<f32>::new();
-    let mut model = one.upload_test();
-    assert_eq!(image, one.render_test(&model, RenderRequest::COUNTS));
-    assert_eq!(maps, one.render_test(&model, RenderRequest::SURFACE));
-    assert_eq!(sample, Store::sample(&mut one, &mut model, &[399, 0, 0, 77]).unwrap());
+    assert_eq!(shown(&mut Cpu::<f32>::new()), with_ranks(3, Storage::Full, shown));
 }
 
-/// Calls of the test above on both devices.
-trait Shows: TrainDevice {
-    fn upload_test(&mut self) -> Self::Model {
-        self.upload(&gaussians()).unwrap()
-    }
-
-    fn render_test(&mut self, model: &Self::Model, request: RenderRequest) -> Rendered {
-        let frame = self.render(model, &views()[1], &settings(), request).unwrap();
-        self.image(&frame).unwrap()
-    }
+/// Returns two pictures and a sample.
+fn shown<D: TrainDevice>(device: &mut D) -> ([Rendered; 2], Gaussians) {
+    let mut model = device.upload(&gaussians()).unwrap();
+    let pictures = [RenderRequest::COUNTS, RenderRequest::SURFACE].map(|request| {
+        let frame = device.render(&model, &views()[1], &settings(), request).unwrap();
+        device.image(&frame).unwrap()
+    });
+    (pictures, Store::sample(device, &mut model, &[399, 0, 0, 77]).unwrap())
 }
-
-impl<D: TrainDevice> Shows for D {}
 
 #[test]
 fn a_model_that_is_read_and_dealt_to_other_ranks_stays_the_same() {

@@ -35,13 +35,20 @@ fn connect(address: SocketAddr) -> TestPeer {
     TestPeer { stream, nonce: bytes_from_hex(&nonce).unwrap() }
 }
 
+/// Returns a connection that has introduced itself with rank, world and protocol.
+fn introduced(address: SocketAddr, numbers: [u32; 3]) -> TestPeer {
+    let peer = connect(address);
+    peer.introduce(numbers);
+    peer
+}
+
 impl TestPeer {
     fn send(&self, bytes: &[u8]) {
         (&self.stream).write_all(bytes).unwrap();
     }
 
-    fn introduce(&self, rank: u32, world: u32, protocol: u32) {
-        self.send(&hello(&Token::for_tests(), &self.nonce, [rank, world, protocol]));
+    fn introduce(&self, numbers: [u32; 3]) {
+        self.send(&hello(&Token::for_tests(), &self.nonce, numbers));
     }
 
     /// Returns the next message after the coordinator's proof.
@@ -99,8 +106,7 @@ fn garbage_is_rejected_and_registration_continues() {
     // A silent connection does not delay the others.
     let _silent = connect(address);
     assert!(!coordinator.status().is_complete);
-    let stream = connect(address);
-    stream.introduce(0, 1, PROTOCOL);
+    let stream = introduced(address, [0, 1, PROTOCOL]);
     assert!(matches!(stream.received(), FromCoordinator::Accepted(_)));
     wait_for(&coordinator, |status| status.is_complete);
 }
@@ -119,8 +125,7 @@ fn a_rank_may_write_byte_by_byte_beside_a_fast_one() {
         thread::sleep(Duration::from_millis(1));
     }
     wait_for(&coordinator, |status| status.has_joined == [true, false]);
-    let fast = connect(address);
-    fast.introduce(1, 2, PROTOCOL);
+    let fast = introduced(address, [1, 2, PROTOCOL]);
     let FromCoordinator::Accepted(accepted) = slow.received() else { panic!() };
     assert_eq!((accepted.data.port(), accepted.salt.len()), (9, 32));
     assert!(matches!(fast.received(), FromCoordinator::Accepted(_)));
@@ -129,17 +134,15 @@ fn a_rank_may_write_byte_by_byte_beside_a_fast_one() {
 #[test]
 fn a_second_claim_of_a_rank_is_refused_and_the_first_stays() {
     let (coordinator, address) = start(2);
-    let first = connect(address);
-    first.introduce(1, 2, PROTOCOL);
+    let first = introduced(address, [1, 2, PROTOCOL]);
     let second = connect(address);
     // The order of arrival decides.
     wait_for(&coordinator, |status| status.has_joined == [false, true]);
-    second.introduce(1, 2, PROTOCOL);
+    second.introduce([1, 2, PROTOCOL]);
     let FromCoordinator::Rejected { why } = second.received() else { panic!() };
     assert!(why.contains("rank 1 has already joined (host a, pid 7)"), "{why}");
     drop(second);
-    let leader = connect(address);
-    leader.introduce(0, 2, PROTOCOL);
+    let leader = introduced(address, [0, 2, PROTOCOL]);
     for stream in [&first, &leader] {
         assert!(matches!(stream.received(), FromCoordinator::Accepted(_)));
     }
@@ -153,14 +156,11 @@ fn another_protocol_or_number_of_ranks_is_refused_to_all() {
         ([9, 12, PROTOCOL], "number of ranks|12 on rank 9"),
     ] {
         let (coordinator, address) = start(2);
-        let right = connect(address);
-        right.introduce(0, 2, PROTOCOL);
+        let right = introduced(address, [0, 2, PROTOCOL]);
         wait_for(&coordinator, |status| status.has_joined == [true, false]);
-        let other = connect(address);
-        other.introduce(wrong[0], wrong[1], wrong[2]);
+        let other = introduced(address, wrong);
         // A later rank receives the refusal too.
-        let late = connect(address);
-        late.introduce(1, 2, PROTOCOL);
+        let late = introduced(address, [1, 2, PROTOCOL]);
         for stream in [&right, &other, &late] {
             let FromCoordinator::Refused(refusal) = stream.received() else { panic!() };
             for part in parts.split('|') {
@@ -173,15 +173,13 @@ fn another_protocol_or_number_of_ranks_is_refused_to_all() {
 #[test]
 fn a_rank_that_ends_before_it_joins_fails_the_registration() {
     let (coordinator, address) = start(3);
-    let stream = connect(address);
-    stream.introduce(0, 3, PROTOCOL);
+    let stream = introduced(address, [0, 3, PROTOCOL]);
     wait_for(&coordinator, |status| status.has_joined == [true, false, false]);
     coordinator.reaped(2, 4711, Cause::Exited { code: 2 });
     let FromCoordinator::Lost(lost) = stream.received() else { panic!() };
     assert_eq!(lost.to_string(), "rank 2 (pid 4711) ended with code 2");
     assert!(coordinator.settled().rank_0_was_notified);
-    let late = connect(address);
-    late.introduce(1, 3, PROTOCOL);
+    let late = introduced(address, [1, 3, PROTOCOL]);
     assert!(matches!(late.received(), FromCoordinator::Lost(_)));
 }
 
@@ -189,10 +187,9 @@ fn a_rank_that_ends_before_it_joins_fails_the_registration() {
 fn no_rank_is_accepted_after_all_have_joined() {
     let (mut coordinator, address) = start(1);
     let before = connect(address);
-    let only = connect(address);
-    only.introduce(0, 1, PROTOCOL);
+    let only = introduced(address, [0, 1, PROTOCOL]);
     assert!(matches!(only.received(), FromCoordinator::Accepted(_)));
-    before.introduce(0, 1, PROTOCOL);
+    before.introduce([0, 1, PROTOCOL]);
     assert!(matches!(before.received(), FromCoordinator::Rejected { .. }));
     let deadline = Instant::now() + LONG;
     while TcpStream::connect(address).is_ok() {
