@@ -17,14 +17,6 @@ pub struct Part {
     pub bytes: usize,
 }
 
-/// Fails unless all parts, including empty ones, name ranks of the group.
-pub(crate) fn check_peers(parts: &[Part], world: u32) -> Result<(), NcclError> {
-    match parts.iter().find(|part| part.peer >= world) {
-        Some(part) => Err(NcclError::NoSuchPeer { peer: part.peer, world }),
-        None => Ok(()),
-    }
-}
-
 /// NCCL communicator of one rank on its GPU.
 ///
 /// All ranks make the same calls in the same order. Dropping aborts the communicator, including its enqueued and running
@@ -95,8 +87,11 @@ impl Communicator {
         receives: &[Part],
         stream: *mut c_void,
     ) -> Result<(), NcclError> {
-        check_peers(sends, self.world)?;
-        check_peers(receives, self.world)?;
+        let world = self.world;
+        let mut parts = sends.iter().chain(receives);
+        if let Some(&Part { peer, .. }) = parts.find(|part| part.peer >= world) {
+            return Err(NcclError::NoSuchPeer { peer, world });
+        }
         if sends.iter().chain(receives).all(|part| part.bytes == 0) {
             return Ok(());
         }

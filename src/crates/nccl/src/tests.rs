@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use self::fake::{LIBRARY, be_in_state, calls, fail};
-use crate::communicator::check_peers;
 use crate::library::{Candidate, Environment, candidates};
 use crate::symbols::Config;
 use crate::{Communicator, Library, NcclError, Part, UniqueId, Version};
@@ -19,6 +18,12 @@ fn joined() -> Communicator {
     let joined = Communicator::join(&LIBRARY, id, 1, 3, Some(16)).expect("the fake joins");
     assert_eq!(calls(), ["join 1 of 3, id 9, at most 16"]);
     joined
+}
+
+#[test]
+fn a_dropped_communicator_is_aborted() {
+    drop(joined());
+    assert_eq!(calls(), ["abort"]);
 }
 
 fn part(peer: u32, address: u64, bytes: usize) -> Part {
@@ -53,8 +58,9 @@ fn an_exchange_is_one_group_of_bytes_without_empty_parts() {
 #[test]
 fn nothing_is_enqueued_without_bytes_or_with_a_peer_beyond_the_group() {
     let rank = joined();
-    exchange(&rank, &[part(0, 0, 0)], &[]).expect("nothing to do");
+    exchange(&rank, &[part(0, 0, 0), part(2, 64, 0)], &[]).expect("nothing to do");
     let refused = Err(NcclError::NoSuchPeer { peer: 3, world: 3 });
+    assert_eq!(exchange(&rank, &[part(0, 64, 0), part(3, 64, 0)], &[]), refused, "empty parts");
     assert_eq!(exchange(&rank, &[part(0, 64, 1), part(3, 64, 1)], &[]), refused);
     assert_eq!(exchange(&rank, &[part(0, 64, 1)], &[part(3, 64, 1)]), refused);
     assert!(calls().is_empty());
@@ -100,12 +106,6 @@ fn failures_of_group_start_and_end_are_reported() {
         );
         assert_eq!(calls().len(), made);
     }
-}
-
-#[test]
-fn a_dropped_communicator_is_aborted() {
-    drop(joined());
-    assert_eq!(calls(), ["abort"]);
 }
 
 #[test]
@@ -198,13 +198,16 @@ fn the_loader_comes_first_then_the_program_then_pythons_environments() {
 }
 
 #[test]
-fn a_named_file_is_the_only_candidate() {
+fn a_named_file_is_the_only_candidate_and_made_absolute() {
     let folder = folder();
     let file = folder.path().join("another.so");
     write(&file);
     let mut environment = naming(&file);
     environment.program = Some(folder.path().into());
     assert_eq!(candidates(&environment), Ok(vec![Candidate::File(file)]));
+    // Tests run in the package's folder.
+    let absolute = std::env::current_dir().expect("a folder").join("Cargo.toml");
+    assert_eq!(candidates(&naming(Path::new("Cargo.toml"))), Ok(vec![Candidate::File(absolute)]));
 }
 
 #[test]
@@ -215,13 +218,6 @@ fn a_named_folder_prefers_the_numbered_library() {
     assert_eq!(candidates(&naming(folder.path())), Ok(vec![Candidate::File(plain)]));
     write(&numbered);
     assert_eq!(candidates(&naming(folder.path())), Ok(vec![Candidate::File(numbered)]));
-}
-
-#[test]
-fn a_relative_name_is_made_absolute() {
-    // Tests run in the package's folder.
-    let expected = std::env::current_dir().expect("a folder").join("Cargo.toml");
-    assert_eq!(candidates(&naming(Path::new("Cargo.toml"))), Ok(vec![Candidate::File(expected)]));
 }
 
 #[test]
@@ -296,13 +292,6 @@ fn versions_are_read_from_both_forms_of_the_number_and_those_below_2_18_are_too_
     assert!(old.iter().all(|version| *version < Version::OLDEST), "{old:?}");
     let good = [21800, 21805, 22000, 30000].map(Version::from_code);
     assert!(good.iter().all(|version| *version >= Version::OLDEST), "{good:?}");
-}
-
-#[test]
-fn a_part_for_a_rank_beyond_the_group_is_refused_also_when_empty() {
-    assert_eq!(check_peers(&[part(0, 64, 0), part(2, 64, 0)], 3), Ok(()));
-    let refused = check_peers(&[part(0, 64, 0), part(3, 64, 0)], 3);
-    assert_eq!(refused, Err(NcclError::NoSuchPeer { peer: 3, world: 3 }));
 }
 
 // Files that are not NCCL, and the real library.

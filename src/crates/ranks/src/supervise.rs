@@ -87,7 +87,7 @@ pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, Super
     let mut watch = Watch { coordinator, exits: Vec::new(), failed_since: None };
     let mut is_stopping = false;
     let mut was_released = false;
-    while !children.is_empty() {
+    while !children.0.is_empty() {
         if !is_stopping && stop.load(Ordering::Acquire) {
             watch.coordinator.stop();
             is_stopping = true;
@@ -249,10 +249,6 @@ impl Children {
             }
         }
         Ok((children, lines))
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Returns the processes that have ended since the last call.
