@@ -248,22 +248,6 @@ impl Variables<'_> {
         Ok(Role::Rank(Launch { rank, world, local_world, local_rank, rendezvous, token }))
     }
 
-    /// Returns an address on this host for a run that is named by a variable or else by the parent process.
-    fn local_rendezvous(&self, launcher: &str, ids: &[&str]) -> Rendezvous {
-        let id = ids.iter().find_map(|name| self.get(name));
-        let run = format!("{launcher} {}", id.unwrap_or_else(|| format!("of {}", self.parent)));
-        Rendezvous::Hosts { host: "127.0.0.1".to_owned(), ports: ports_of(&run), run }
-    }
-
-    /// Fails if the ranks are on several hosts.
-    fn check_one_host(&self, name: &'static str, numbers: &Numbers) -> Result<(), LaunchError> {
-        let world = numbers.world;
-        match numbers.local_world {
-            Some(here) if here < world => Err(LaunchError::NoRendezvous { name, here, world }),
-            _ => Ok(()),
-        }
-    }
-
     /// Returns the number of tasks of a SLURM step per host, if it is equal for all hosts: `4` or `4(x2)`, not `4(x2),3`.
     fn equal_tasks(&self) -> Option<u32> {
         let text = self.get("SLURM_STEP_TASKS_PER_NODE")?;
@@ -370,26 +354,40 @@ fn slurm(variables: &Variables<'_>) -> Result<Role, LaunchError> {
 
 /// Reads the variables of Open MPI's `mpirun`.
 fn open_mpi(variables: &Variables<'_>) -> Result<Role, LaunchError> {
-    let local_world = "OMPI_COMM_WORLD_LOCAL_SIZE";
-    let local_rank = "OMPI_COMM_WORLD_LOCAL_RANK";
-    let (rank, world) = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-    let names = Names { rank, world, local_world, local_rank };
-    let Some(numbers) = variables.numbers(&names)? else { return Ok(Role::Unknown) };
-    variables.launch(&numbers, || {
-        variables.check_one_host(local_world, &numbers)?;
-        Ok(variables.local_rendezvous("mpi", &["OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"]))
-    })
+    let names = Names {
+        rank: "OMPI_COMM_WORLD_RANK",
+        world: "OMPI_COMM_WORLD_SIZE",
+        local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        local_rank: "OMPI_COMM_WORLD_LOCAL_RANK",
+    };
+    on_one_host(variables, &names, "mpi", &["OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"])
 }
 
 /// Reads the variables of PMI, the interface of MPICH and Intel MPI.
 fn pmi(variables: &Variables<'_>) -> Result<Role, LaunchError> {
-    let local_world = "MPI_LOCALNRANKS";
-    let local_rank = "MPI_LOCALRANKID";
+    let (local_world, local_rank) = ("MPI_LOCALNRANKS", "MPI_LOCALRANKID");
     let names = Names { rank: "PMI_RANK", world: "PMI_SIZE", local_world, local_rank };
-    let Some(numbers) = variables.numbers(&names)? else { return Ok(Role::Unknown) };
+    on_one_host(variables, &names, "pmi", &["PMI_JOBID"])
+}
+
+/// Reads the variables of a launcher that tells no host. Without the user's address all ranks must be on this host. The
+/// run is named by the first of the variables `ids`, or else by the parent process.
+fn on_one_host(
+    variables: &Variables<'_>,
+    names: &Names,
+    launcher: &str,
+    ids: &[&str],
+) -> Result<Role, LaunchError> {
+    let Some(numbers) = variables.numbers(names)? else { return Ok(Role::Unknown) };
     variables.launch(&numbers, || {
-        variables.check_one_host(local_world, &numbers)?;
-        Ok(variables.local_rendezvous("pmi", &["PMI_JOBID"]))
+        let (name, world) = (names.local_world, numbers.world);
+        if let Some(here) = numbers.local_world.filter(|&here| here < world) {
+            return Err(LaunchError::NoRendezvous { name, here, world });
+        }
+        let id = ids.iter().find_map(|name| variables.get(name));
+        let id = id.unwrap_or_else(|| format!("of {}", variables.parent));
+        let run = format!("{launcher} {id}");
+        Ok(Rendezvous::Hosts { host: "127.0.0.1".to_owned(), ports: ports_of(&run), run })
     })
 }
 
