@@ -132,35 +132,18 @@ fn a_name_of_this_machine_alone_opens_no_other_interface() {
 #[test]
 fn a_port_in_use_is_skipped() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let free = free_ports();
-    let token = Some(Token::fresh().unwrap());
-    let launch = |rank| {
-        let token = token.clone();
-        let (host, run) = ("127.0.0.1".to_owned(), "a".to_owned());
-        let ports = [vec![taken.local_addr().unwrap().port()], free.clone()].concat();
-        let rendezvous = Rendezvous::Hosts { host, ports, run };
-        Launch::for_tests(rank, 2, rendezvous, token)
-    };
+    let port = taken.local_addr().unwrap().port();
+    let test = JoinTest { ports: [vec![port], free_ports()].concat(), ..JoinTest::new(2) };
     // The listener at the first port belongs to another run.
     let other_run = taken.try_clone().unwrap();
     thread::spawn(move || {
-        while let Ok((mut stream, _)) = other_run.accept() {
-            let run = "b".to_owned();
-            let (magic, nonce) = (MAGIC.to_owned(), "00".repeat(16));
-            let message = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
-            drop(message::write(&mut stream, &message, "x"));
+        while let Ok((stream, _)) = other_run.accept() {
+            challenge(&stream, "another run");
         }
     });
-    let (leader, other) = (launch(0), launch(1));
-    let leader = thread::spawn(move || join(&leader, &[], LONG).unwrap());
-    let other = join(&other, &[], LONG).unwrap();
-    leave(vec![leader.join().unwrap().link, other.link]);
+    leave(test.join(&[0, 1]).into_iter().map(|joined| joined.unwrap().link).collect());
     // If all ports are in use, rank 0 reports an error.
-    let port = taken.local_addr().unwrap().port();
-    let host = "127.0.0.1".to_owned();
-    let rendezvous = Rendezvous::Hosts { host, ports: vec![port], run: String::new() };
-    let launch = Launch::for_tests(0, 2, rendezvous, token);
-    let error = join(&launch, &[], LONG).unwrap_err().to_string();
+    let error = JoinTest { ports: vec![port], ..test }.errors(&[0])[0].to_string();
     assert!(
         error.contains(&format!("127.0.0.1:{port}")) && error.contains("RENDEZVOUS"),
         "{error}"
@@ -210,16 +193,18 @@ fn a_rank_that_disconnects_fails_the_registration_for_all() {
 
 #[test]
 fn rank_0_waits_for_the_others_and_its_loss_is_reported() {
-    let joined: Vec<_> = JoinTest::new(2).join(&[0, 1]).into_iter().map(Result::unwrap).collect();
-    let [leader, other] = joined.try_into().unwrap();
+    let joined = || -> [Joined; 2] {
+        let joined = JoinTest::new(2).join(&[0, 1]).into_iter().map(Result::unwrap);
+        joined.collect::<Vec<_>>().try_into().unwrap()
+    };
+    let [leader, other] = joined();
     let leaving = thread::spawn(move || leader.link.leave());
     thread::sleep(Duration::from_millis(300));
     assert!(!leaving.is_finished(), "the other one has not left");
     other.link.leave();
     leaving.join().unwrap();
 
-    let joined: Vec<_> = JoinTest::new(2).join(&[0, 1]).into_iter().map(Result::unwrap).collect();
-    let [leader, other] = joined.try_into().unwrap();
+    let [leader, other] = joined();
     let (sender, ends) = channel();
     other.link.watch(|| {}, move |lost| sender.send(lost).unwrap()).unwrap();
     drop(leader);
@@ -235,22 +220,18 @@ struct Introduced {
     proof: String,
 }
 
-/// Sends a coordinator's challenge.
-fn challenge(mut stream: &TcpStream, nonce: &str) {
-    let (magic, run, nonce) = (MAGIC.to_owned(), String::new(), nonce.to_owned());
+/// Sends a coordinator's challenge. The peer may have disconnected.
+fn challenge(mut stream: &TcpStream, run: &str) {
+    let (magic, run, nonce) = (MAGIC.to_owned(), run.to_owned(), "17".repeat(16));
     let message = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
-    message::write(&mut stream, &message, "the rank").unwrap();
+    drop(message::write(&mut stream, &message, "the rank"));
 }
 
-fn introduced(mut stream: &TcpStream) -> Introduced {
-    let message = message::read(&mut stream, "the rank").unwrap();
-    let FromRank::Hello { introduction, proof } = message else { panic!("{message:?}") };
-    Introduced { introduction, proof }
-}
-
-fn nonce_of(introduction: &str) -> [u8; 16] {
-    let introduction: Introduction = serde_json::from_str(introduction).unwrap();
-    bytes_from_hex(&introduction.nonce).unwrap()
+/// Returns the proof of a coordinator that has this token.
+fn proof_of(token: &Token, Introduced { introduction: text, .. }: &Introduced) -> String {
+    let introduction: Introduction = serde_json::from_str(text).unwrap();
+    let nonce = bytes_from_hex(&introduction.nonce).unwrap();
+    token.proof(Prover::Coordinator, &nonce, text.as_bytes())
 }
 
 fn launch(address: SocketAddr, token: &Token) -> Launch {
@@ -274,8 +255,10 @@ fn is_refused(
     let at = listener.local_addr().unwrap();
     let impostor = thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        challenge(&stream, &"17".repeat(16));
-        for message in answer(&introduced(&stream)) {
+        challenge(&stream, "");
+        let message = message::read(&mut &stream, "the rank").unwrap();
+        let FromRank::Hello { introduction, proof } = message else { panic!("{message:?}") };
+        for message in answer(&Introduced { introduction, proof }) {
             // The rank may have left before the last one.
             drop(message::write(&mut &stream, &message, "the rank"));
         }
@@ -310,12 +293,7 @@ fn an_impostor_without_the_token_is_refused() {
 fn an_impostor_with_another_token_is_refused() {
     let (token, other) = (Token::fresh().unwrap(), Token::fresh().unwrap());
     is_refused(&token, move |introduced| {
-        let nonce = nonce_of(&introduced.introduction);
-        let text = introduced.introduction.as_bytes();
-        vec![
-            FromCoordinator::Proven { proof: other.proof(Prover::Coordinator, &nonce, text) },
-            accepted(),
-        ]
+        vec![FromCoordinator::Proven { proof: proof_of(&other, introduced) }, accepted()]
     });
 }
 
@@ -331,10 +309,8 @@ fn a_proof_for_another_nonce_is_refused() {
     let (sender, proofs) = channel();
     let knower = token.clone();
     is_refused(&token, move |introduced| {
-        let nonce = nonce_of(&introduced.introduction);
-        let proof = knower.proof(Prover::Coordinator, &nonce, introduced.introduction.as_bytes());
         // A later rank receives this proof.
-        sender.send(proof).unwrap();
+        sender.send(proof_of(&knower, introduced)).unwrap();
         vec![accepted()]
     });
     let proof = proofs.recv().unwrap();
