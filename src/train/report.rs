@@ -193,9 +193,7 @@ const OPACITY_MIN: f64 = 0.5;
 
 /// Number of channels of [`Rendered::surface`], and the indices of depth and opacity.
 const CHANNELS: usize = 4;
-
 const DEPTH: usize = 0;
-
 const OPACITY: usize = 3;
 
 /// Returns the share of Gaussians near the surface, among those whose centres project onto a surface pixel. As in

@@ -292,7 +292,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.begin_run(last, &lasts)?;
         let begins_at_end = self.iteration >= last;
         let gaussians_before = self.device.len(&self.model);
-        let (mut interrupted, mut is_last) = (false, begins_at_end || self.has_reached_psnr()?);
+        let is_resumed = self.iteration > 0 && !self.is_in_coarse();
+        let (mut interrupted, mut is_last) =
+            (false, begins_at_end || is_resumed && self.has_psnr()?);
         while !is_last && !interrupted {
             self.prepare_step()?;
             self.with_memory_retry(Self::iterate)?;
@@ -886,7 +888,8 @@ impl<B: TrainDevice> MemoryFallbacks for Trainer<'_, B> {
     fn relieve(&mut self, error: &DeviceError) -> Result<bool, TrainError> {
         let is_taken = self.device.relieve(&mut self.model, error)?;
         if is_taken {
-            self.drop_longer_neighbours();
+            let most = self.device.max_neighbours();
+            self.coarse.iter_mut().for_each(|coarse| coarse.drop_longer_lists(most));
             self.follow_training_scale()?;
         }
         Ok(is_taken)

@@ -37,9 +37,7 @@ const TRAINING_SCALE: &str = "training_scale";
 
 /// Metadata keys of [`Paced`]: images, iterations before the last step, and seconds of training.
 const IMAGES: &str = "images";
-
 const ITERATION_BEFORE: &str = "iteration_before";
-
 const TRAINING_SECONDS: &str = "training_seconds";
 
 /// Occasion of a checkpoint.

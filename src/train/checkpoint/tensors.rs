@@ -18,7 +18,6 @@ const PARAMETERS: &str = "parameters";
 
 /// Names of optional columns.
 pub(super) const ABSOLUTE_NORM_SUMS: &str = "statistics.absolute_norm_sums";
-
 pub(super) const FILTER_3D: &str = "filter_3d";
 
 pub(super) struct CheckpointColumn {

@@ -137,14 +137,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         })
     }
 
-    /// Drops the neighbours if the device has no memory for lists of their length.
-    pub(super) fn drop_longer_neighbours(&mut self) {
-        let most = self.device.max_neighbours();
-        if let Some(coarse) = &mut self.coarse {
-            coarse.drop_longer_lists(most);
-        }
-    }
-
     /// Finds the nearest neighbours of all Gaussians if a term needs them and there are none that fit.
     pub(super) fn find_neighbours(&mut self, terms: &Terms) -> Result<(), TrainError> {
         let Some(coarse) = &mut self.coarse else { return Ok(()) };

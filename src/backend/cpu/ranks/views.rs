@@ -51,7 +51,14 @@ impl SharedViews for CpuShard {
         share: &ModelShare,
         setups: &[Option<&ViewSetup>],
     ) -> Result<(SharedRound, Vec<Splat<f32>>), DeviceError> {
-        let own: Vec<_> = setups.iter().map(|setup| setup.map(|s| own_splats(share, s))).collect();
+        let own_splats = |setup: &ViewSetup| {
+            let drawing = setup.drawing();
+            let viewpoint = viewpoint(&setup.view, drawing.near, drawing.footprint);
+            let view = DrawnView::new(viewpoint, &drawing);
+            let (splats, fault) = project(&share.local, &view);
+            OwnSplats { view, drawing, splats, fault }
+        };
+        let own: Vec<_> = setups.iter().map(|setup| setup.map(own_splats)).collect();
         let outgoing = own.iter().map(|own| {
             let splats = own.iter().flat_map(|own| &own.splats);
             let number = |row| usize::try_from(share.local.number(row)).unwrap_or(usize::MAX);
@@ -195,14 +202,6 @@ impl CpuShard {
         };
         self.line.all_to_all(&outgoing)
     }
-}
-
-fn own_splats(share: &ModelShare, setup: &ViewSetup) -> OwnSplats {
-    let drawing = setup.drawing();
-    let viewpoint = viewpoint(&setup.view, drawing.near, drawing.footprint);
-    let view = DrawnView::new(viewpoint, &drawing);
-    let (splats, fault) = project(&share.local, &view);
-    OwnSplats { view, drawing, splats, fault }
 }
 
 /// Replaces the row of an error by its number in the whole model.
