@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'fflate';
-import { build, transform } from 'esbuild';
+import { build, transform } from 'esbuild-wasm';
 
 /** Packages whose code is in the program: two that are asked for, and one inside of Spark. */
 const PACKAGES = ['@sparkjsdev/spark', 'three', 'fflate'];
@@ -80,7 +80,7 @@ const pages = {
 };
 const made = await Promise.all(Object.entries(pages).map(async ([name, parts]) => [name, await pageAround(bundle, parts)]));
 for (const [name, text] of made) writeFileSync(here(`dist/${name}`), text);
-const packages = ['esbuild', ...PACKAGES].map(name => {
+const packages = ['esbuild-wasm', ...PACKAGES].map(name => {
   const { version, integrity } = lock.packages[`node_modules/${name}`];
   return { name, version, integrity };
 });
