@@ -293,14 +293,16 @@ mod tests {
     }
 
     #[test]
-    fn page_locked_memory_is_not_device_memory() {
+    fn page_locked_memory_is_not_device_memory_and_slack_is_memory_without_use() {
         let report = report(100, &device(), &mut UnexplainedGrowth::from(0));
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(650), Bytes(948)));
         let parts = [vram.context, vram.photographs, vram.scratch];
         assert_eq!((parts, vram.large_count), ([500, 64, 256].map(Bytes), 0));
         assert_eq!((report.tensors.images, vram.budget), (Bytes(65), Some(Bytes(2000))));
-        assert_eq!(report.offloaded, None);
+        assert_eq!((report.offloaded, vram.slack), (None, Bytes(38 + 4 + 56)));
+        assert!((vram.fragmentation_percent() - 100.0 * 98.0 / 948.0).abs() < 1e-9);
+        assert_eq!(Vram::default().fragmentation_percent(), 0.0);
     }
 
     #[test]
@@ -312,14 +314,6 @@ mod tests {
         assert_eq!(report.offloaded, Some(Bytes(128 + 64)));
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(560), Bytes(820)));
-    }
-
-    #[test]
-    fn slack_is_memory_without_use() {
-        let vram = report(100, &device(), &mut UnexplainedGrowth::from(0)).vram.unwrap();
-        assert_eq!(vram.slack, Bytes(38 + 4 + 56));
-        assert!((vram.fragmentation_percent() - 100.0 * 98.0 / 948.0).abs() < 1e-9);
-        assert_eq!(Vram::default().fragmentation_percent(), 0.0);
     }
 
     #[test]

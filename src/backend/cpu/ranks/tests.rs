@@ -381,7 +381,7 @@ fn a_row_that_is_not_finite_is_reported_by_its_number_on_any_rank() {
     }
 }
 
-/// A small model, all of whose rows are on one rank.
+/// Uses a small model, all of whose rows are on one rank.
 #[test]
 fn ranks_without_rows_draw_and_get_rows_at_the_next_distribution() {
     let mut one = Cpu::<f32>::new();

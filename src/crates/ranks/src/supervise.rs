@@ -137,11 +137,11 @@ impl Watch {
             self.failed_since.get_or_insert_with(Instant::now);
             // A failed rank may still write. A silent rank is killed.
             if matches!(lost.cause, Cause::Silent { .. }) {
-                lost.rank.into_iter().for_each(|rank| children.kill(rank));
+                children.kill(|rank| lost.rank == Some(rank));
             }
         }
         if self.failed_since.is_some_and(|since| since.elapsed() >= grace) {
-            children.kill_all();
+            children.kill(|_| true);
         }
     }
 }
@@ -267,15 +267,10 @@ impl Children {
         ended
     }
 
-    fn kill(&mut self, rank: u32) {
-        for running in self.0.iter_mut().filter(|running| running.rank == rank) {
+    /// Kills the selected ranks.
+    fn kill(&mut self, is_selected: impl Fn(u32) -> bool) {
+        for running in self.0.iter_mut().filter(|running| is_selected(running.rank)) {
             // It fails if the process has ended.
-            drop(running.process.kill());
-        }
-    }
-
-    fn kill_all(&mut self) {
-        for running in &mut self.0 {
             drop(running.process.kill());
         }
     }
@@ -283,7 +278,7 @@ impl Children {
 
 impl Drop for Children {
     fn drop(&mut self) {
-        self.kill_all();
+        self.kill(|_| true);
         for running in &mut self.0 {
             drop(running.process.wait());
         }
