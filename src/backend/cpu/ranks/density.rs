@@ -1,5 +1,5 @@
-//! Density control of all ranks: every rank computes the same candidates and the same selection from columns of all rows,
-//! and edits its own rows. Rows change their rank only in [`DealtRows::reorder`].
+//! Density control of all ranks: every rank computes the same candidates and the same selection from columns of all
+//! rows, and edits its own rows. Rows change their rank only in [`DealtRows::reorder`].
 //!
 //! [`DealtRows::reorder`]: crate::backend::ranks::DealtRows::reorder
 
@@ -207,8 +207,8 @@ impl CpuShard {
         Edited { removed: before - selected.len(), ..Edited::default() }
     }
 
-    /// Writes copies that share the opacity of their sources. New rows stay on the ranks of their sources. Parameters of
-    /// copies in place of dead rows are sent to the ranks of those rows.
+    /// Writes copies that share the opacity of their sources. New rows stay on the ranks of their sources. Parameters
+    /// of copies in place of dead rows are sent to the ranks of those rows.
     fn share(
         &mut self,
         share: &mut ModelShare,

@@ -179,8 +179,8 @@ impl SharedViews for CpuShard {
 }
 
 impl CpuShard {
-    /// Sends the values of a view's splats to the ranks of their rows. Returns the values of this rank's rows in the view
-    /// of each rank, in the order of rows.
+    /// Sends the values of a view's splats to the ranks of their rows. Returns the values of this rank's rows in the
+    /// view of each rank, in the order of rows.
     fn return_values<T>(
         &mut self,
         share: &ModelShare,

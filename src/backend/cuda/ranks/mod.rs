@@ -2,8 +2,8 @@
 //!
 //! Each rank has a share of the rows, spread over the whole scene. Density control of the shares therefore represents
 //! that of the model: thresholds and counts are those of all ranks, and each rank adds its part of the new Gaussians.
-//! Rows stay on their ranks until a model is loaded. The rows of rank 0 are numbered first, then those of rank 1, and so
-//! on.
+//! Rows stay on their ranks until a model is loaded. The rows of rank 0 are numbered first, then those of rank 1, and
+//! so on.
 //!
 //! | file | content |
 //! |---|---|

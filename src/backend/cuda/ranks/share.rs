@@ -248,7 +248,7 @@ impl ViewCounts {
         self.words.download_pinned(&session.stream, first..first + WORDS, &mut self.own)
     }
 
-    /// Returns the numbers of splats and of pairs of a splat and a tile by rank, 0 for the own view. Waits for the device.
+    /// Returns the numbers of splats and of splat-tile pairs by rank, 0 for the own view. Waits for the device.
     pub(super) fn others(&self) -> Result<Vec<[u64; 2]>, DeviceError> {
         Ok(counted(self.host.as_slice()?).collect())
     }

@@ -158,8 +158,8 @@ impl CudaShard {
         Ok((round, own))
     }
 
-    /// Sends the gradients of this rank's view to the ranks of the rows, and receives those of its own rows in the views
-    /// of other ranks, in place of the splats.
+    /// Sends the gradients of this rank's view to the ranks of the rows, and receives those of its own rows in the
+    /// views of other ranks, in place of the splats.
     fn return_gradients(
         &mut self,
         round: &mut CudaRound,

@@ -19,9 +19,9 @@ pub struct Part {
 
 /// NCCL communicator of one rank on its GPU.
 ///
-/// All ranks make the same calls in the same order. Dropping aborts the communicator, including its enqueued and running
-/// work, without waiting for other ranks. Ranks must therefore end together, each after its stream has finished the
-/// needed work. A rank that continues alone waits forever.
+/// All ranks make the same calls in the same order. Dropping aborts the communicator, including its enqueued and
+/// running work, without waiting for other ranks. Ranks must therefore end together, each after its stream has finished
+/// the needed work. A rank that continues alone waits forever.
 #[derive(Debug)]
 pub struct Communicator {
     nccl: &'static Library,
@@ -79,8 +79,8 @@ impl Communicator {
     ///
     /// # Safety
     /// `stream` is a stream of this communicator's device, or null for its default stream. Each part is memory of
-    /// that device. Until the stream has finished the group, nothing else writes to sent parts or accesses received parts,
-    /// and no part is freed. Received parts overlap no other parts.
+    /// that device. Until the stream has finished the group, nothing else writes to sent parts or accesses received
+    /// parts, and no part is freed. Received parts overlap no other parts.
     pub unsafe fn exchange(
         &self,
         sends: &[Part],
@@ -133,7 +133,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Fails if earlier work has failed on the network. Does not wait. On one host NCCL does not notice the loss of a rank.
+    /// Fails if earlier work has failed on the network. Does not wait. On one host NCCL does not notice lost ranks.
     pub fn check(&self) -> Result<(), NcclError> {
         let mut state = SUCCESS;
         let query = self.nccl.symbols.comm_get_async_error;

@@ -1,8 +1,8 @@
 //! NCCL, NVIDIA's library that moves memory between GPUs, loaded at run time.
 //!
-//! The crate is independent of Gaussians and of CUDA contexts: device addresses are numbers, and a stream is the driver's
-//! handle. A process of a group is a *rank*, and the size of the group is its *world*. A program with this crate starts
-//! on machines without NCCL, because only [`Library::find`] searches for the library.
+//! The crate is independent of Gaussians and of CUDA contexts: device addresses are numbers, and a stream is the
+//! driver's handle. A process of a group is a *rank*, and the size of the group is its *world*. A program with this
+//! crate starts on machines without NCCL, because only [`Library::find`] searches for the library.
 //!
 //! | type | content |
 //! |---|---|

@@ -125,8 +125,8 @@ impl Library {
     /// | 3 | the same names in `lib/` beside the program's file |
     /// | 4 | `lib/python3.*/site-packages/nvidia/nccl/lib/libnccl.so.2` below `VIRTUAL_ENV`, then below `CONDA_PREFIX` |
     ///
-    /// An unusable file, such as an old version, does not end the search. Returns the error of the first unusable file if
-    /// no file is usable.
+    /// An unusable file, such as an old version, does not end the search. Returns the error of the first unusable file
+    /// if no file is usable.
     pub fn find() -> Result<&'static Self, NcclError> {
         static FOUND: OnceLock<Result<Library, NcclError>> = OnceLock::new();
         let search = || Self::first_of(&candidates(&Environment::of_process())?);
@@ -143,8 +143,8 @@ impl Library {
         &self.path
     }
 
-    /// Creates the id of a new group. This process must run until all ranks have joined. Needs no GPU. Fails if NCCL finds
-    /// no network address of this machine.
+    /// Creates the id of a new group. This process must run until all ranks have joined. Needs no GPU. Fails if NCCL
+    /// finds no network address of this machine.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId::from_bytes([0; 128]);
         // SAFETY: `id` has NCCL's layout and outlives the call.
@@ -357,8 +357,8 @@ fn named_file(named: &Path) -> Result<PathBuf, NcclError> {
     Ok(std::path::absolute(file.ok_or_else(nothing)?).unwrap_or_else(|_error| named.to_path_buf()))
 }
 
-/// Returns the library of NCCL's Python package for each Python of an environment, or a pattern for the list of candidates
-/// if there is no Python.
+/// Returns the library of NCCL's Python package for each Python of an environment, or a pattern for the list of
+/// candidates if there is no Python.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
     let folder = prefix.join("lib");
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();

@@ -1,8 +1,9 @@
 //! The coordinator registers the ranks and detects lost ranks. Each rank has a connection to it.
 //!
-//! The coordinator is a thread of the supervisor or, under other launchers, of rank 0. It notifies all ranks when a rank
-//! is lost or requests a stop. A rank is lost when its connection ends without a `Leave`, when it sends no heartbeats,
-//! or when the supervisor reports the end of its process. All ranks are notified of the first lost rank only.
+//! The coordinator is a thread of the supervisor or, under other launchers, of rank 0. It notifies all ranks when a
+//! rank is lost or requests a stop. A rank is lost when its connection ends without a `Leave`, when it sends no
+//! heartbeats, or when the supervisor reports the end of its process. All ranks are notified of the first lost rank
+//! only.
 
 #[cfg(test)]
 mod tests;
@@ -115,8 +116,8 @@ impl Coordinator {
         self.status()
     }
 
-    /// Waits until all ranks have left or `wait` has passed, then ends the coordinator. A supervisor's coordinator never
-    /// ends by itself.
+    /// Waits until all ranks have left or `wait` has passed, then ends the coordinator. A supervisor's coordinator
+    /// never ends by itself.
     pub(crate) fn finish(&mut self, wait: Duration) {
         let Some(thread) = self.thread.take() else { return };
         let deadline = Instant::now() + wait;

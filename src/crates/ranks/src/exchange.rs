@@ -1,8 +1,8 @@
 //! Collective exchange of bytes between ranks.
 //!
-//! All ranks call the same methods of [`Exchange`] in the same order. Rank 0 has a channel to each other rank, and a call
-//! sends at most one message to rank 0 and one back. Each message carries the number and the kind of its call. Ranks
-//! whose calls differ get an error.
+//! All ranks call the same methods of [`Exchange`] in the same order. Rank 0 has a channel to each other rank, and a
+//! call sends at most one message to rank 0 and one back. Each message carries the number and the kind of its call.
+//! Ranks whose calls differ get an error.
 //!
 //! | ranks are | a channel is |
 //! |---|---|
@@ -472,8 +472,8 @@ fn failed(error: &io::Error) -> Broken {
 /// faster than a blocked thread wakes up.
 const POLL_TIME: Duration = Duration::from_millis(1);
 
-/// A connection that fails with `TimedOut` after a number of heartbeats without progress. Heartbeats are counted instead
-/// of seconds, so that a stop of this process counts as one.
+/// A connection that fails with `TimedOut` after a number of heartbeats without progress. Heartbeats are counted
+/// instead of seconds, so that a stop of this process counts as one.
 struct PollingStream<'a> {
     stream: &'a TcpStream,
     timeout_beats: Option<u32>,

@@ -349,9 +349,9 @@ pub(crate) fn find_coordinator(
 
 /// Listens at the first free port of rank 0's host.
 ///
-/// The listener is bound to the interface that the host name resolves to. A loopback name is an error if there are ranks
-/// on other hosts. The listener is bound to all interfaces if the name resolves to an address that this machine does not
-/// have: the other hosts reach rank 0 by that address.
+/// The listener is bound to the interface that the host name resolves to. A loopback name is an error if there are
+/// ranks on other hosts. The listener is bound to all interfaces if the name resolves to an address that this machine
+/// does not have: the other hosts reach rank 0 by that address.
 pub(crate) fn listen_at(
     host: &str,
     ports: &[u16],

@@ -38,7 +38,8 @@ pub struct Joined {
     pub link: Link,
 }
 
-/// Registers this rank. Blocks until all ranks have joined, at most for `timeout` and 5 s for the list of missing ranks.
+/// Registers this rank. Blocks until all ranks have joined, at most for `timeout` and 5 s for the list of missing
+/// ranks.
 ///
 /// Rank 0 runs the coordinator unless a supervisor does. `claims` must be equal on all ranks, or all get the same
 /// [`JoinError::Refused`]. If a rank is lost or missing, all others get an error that names it. A coordinator that does

@@ -248,7 +248,8 @@ impl Variables<'_> {
         Ok(Role::Rank(Launch { rank, world, local_world, local_rank, rendezvous, token }))
     }
 
-    /// Returns the number of tasks of a SLURM step per host, if it is equal for all hosts: `4` or `4(x2)`, not `4(x2),3`.
+    /// Returns the number of tasks of a SLURM step per host, if it is equal for all hosts: `4` or `4(x2)`, not
+    /// `4(x2),3`.
     fn equal_tasks(&self) -> Option<u32> {
         let text = self.get("SLURM_STEP_TASKS_PER_NODE")?;
         let tasks = match text.split_once("(x") {

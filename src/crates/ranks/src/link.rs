@@ -148,8 +148,8 @@ impl Link {
         }
         drop(locked(&self.heartbeat).take());
         self.send(last);
-        // The coordinator closes the connection after it has read the last message. An earlier end of this process could
-        // discard that message, because the system resets a connection with unread bytes.
+        // The coordinator closes the connection after it has read the last message. An earlier end of this process
+        // could discard that message, because the system resets a connection with unread bytes.
         let deadline = Instant::now() + LEAVE_TIME;
         let reader = locked(&self.reader).take();
         while reader.as_ref().is_some_and(|reader| !reader.is_finished())

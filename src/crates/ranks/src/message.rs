@@ -2,12 +2,13 @@
 //!
 //! A message is the length of its text in bytes (`u32`, little-endian, at most [`MOST_BYTES`]), then the text in JSON.
 //!
-//! The coordinator sends `Challenge`, by which a rank recognises its run. The rank answers with `Hello`. Both prove that
-//! they know the token of the run: the rank in `Hello`, the coordinator in `Proven`. When all ranks have joined, each
-//! receives `Accepted`, or all receive `Refused`, `Missing` or `Lost`. From then on the connection is the rank's link.
+//! The coordinator sends `Challenge`, by which a rank recognises its run. The rank answers with `Hello`. Both prove
+//! that they know the token of the run: the rank in `Hello`, the coordinator in `Proven`. When all ranks have joined,
+//! each receives `Accepted`, or all receive `Refused`, `Missing` or `Lost`. From then on the connection is the rank's
+//! link.
 //!
-//! Messages after the proofs are neither encrypted nor signed, so an attacker who can change packets is not stopped. The
-//! token of the data connections is never sent.
+//! Messages after the proofs are neither encrypted nor signed, so an attacker who can change packets is not stopped.
+//! The token of the data connections is never sent.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -46,7 +46,8 @@ pub enum SuperviseError {
     System { what: &'static str, source: io::Error },
 }
 
-/// Timeout of the registration. Ranks join before they read the scene, so only a busy host or a slow network takes long.
+/// Timeout of the registration. Ranks join before they read the scene, so only a busy host or a slow network takes
+/// long.
 pub const JOIN_TIME: Duration = Duration::from_secs(120);
 
 /// Interval at which the processes are polled.

@@ -32,8 +32,8 @@ fn sockets(world: u32) -> Vec<Exchange> {
     connected(routes(world), LONG).into_iter().map(Result::unwrap).collect()
 }
 
-/// Calls on all members at once, each in its own thread, and keeps the members until all calls return, because a dropped
-/// member is lost to the others. Returns the results by rank.
+/// Calls on all members at once, each in its own thread, and keeps the members until all calls return, because a
+/// dropped member is lost to the others. Returns the results by rank.
 fn on_all<T: Send>(members: &mut [Exchange], call: impl Fn(&mut Exchange) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let calling: Vec<_> =
