@@ -543,7 +543,7 @@ fn crate_errors() -> Vec<Section> {
             ExchangeError::WrongParts { found: 3, world: 4 },
             ExchangeError::NothingToBroadcast,
             ExchangeError::BroadcastFromOther { rank: 1 },
-            ExchangeError::Stuck { seconds: 60 },
+            ExchangeError::TimedOut { seconds: 60 },
         ]),
         section(&[
             JoinError::Missing { ranks: vec![1, 3], world: 4, seconds: 60 },

@@ -189,7 +189,7 @@ const TICK: Duration = Duration::from_millis(25);
 
 /// Time between the end of a rank's connection and the end of its process, in either order. Both are needed to tell an
 /// orderly end, and otherwise the signal.
-const SECOND_SIGN: Duration = Duration::from_millis(200);
+const CONFIRM_TIME: Duration = Duration::from_millis(200);
 
 /// A rank whose connection or process has ended, but not yet both.
 struct Suspect {
@@ -457,9 +457,9 @@ impl Core {
         if self.end_message.is_none() {
             let message = FromCoordinator::Lost(lost.clone());
             // A silent rank may continue later and must learn that the run has ended.
-            let gone = lost.rank.filter(|_| !matches!(lost.cause, Cause::Silent { .. }));
+            let excluded = lost.rank.filter(|_| !matches!(lost.cause, Cause::Silent { .. }));
             let others: Vec<_> =
-                self.open_ranks().into_iter().filter(|rank| Some(*rank) != gone).collect();
+                self.open_ranks().into_iter().filter(|rank| Some(*rank) != excluded).collect();
             locked(&self.status).lost = Some(lost.clone());
             others.iter().for_each(|&rank| self.send(rank, &message));
             self.end_message = Some(message);
@@ -476,7 +476,7 @@ impl Core {
             if !self.is_open(suspect.rank) {
                 continue;
             }
-            let is_due = now - suspect.since >= SECOND_SIGN;
+            let is_due = now - suspect.since >= CONFIRM_TIME;
             if is_due || (suspect.is_closed && suspect.reaped.is_some()) {
                 let cause = suspect.reaped.unwrap_or(Cause::Closed);
                 self.conclude(&self.lost(suspect.rank, cause, 0));

@@ -9,8 +9,8 @@
 //! | processes ([`Exchange::connect`]) | a TCP connection between ends that have proved that they know the run's token |
 //! | threads ([`Exchange::threads`]) | two queues in memory |
 //!
-//! A call fails with [`ExchangeError::Stuck`] if a rank sends nothing for some minutes. Only a wait for a broadcast has
-//! no timeout, because rank 0 may have no work for the others for hours.
+//! A call fails with [`ExchangeError::TimedOut`] if a rank sends nothing for some minutes. Only a wait for a broadcast
+//! has no timeout, because rank 0 may have no work for the others for hours.
 //!
 //! A message is a header of 24 bytes (magic, kind of the call, number of the call, number of parts), the
 //! length of each part (`u64`) and the parts. All numbers are little-endian.
@@ -95,7 +95,7 @@ pub enum ExchangeError {
         "no rank has gone, but this rank has waited for {seconds} s for the others: one of them is \
          stuck or slower than that; see what each rank and its host do"
     )]
-    Stuck { seconds: u64 },
+    TimedOut { seconds: u64 },
 }
 
 /// Exchange of one rank with the others.
@@ -138,7 +138,7 @@ pub(crate) enum DataEnd {
 const DATA: &str = "data";
 
 /// Timeout of a call. The longest regular wait is the opening of a scene.
-const STUCK_TIME: Duration = Duration::from_secs(300);
+const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Exchange {
     /// Connects processes: rank 0 accepts a connection of each other rank. Both ends prove that they know the token.
@@ -182,7 +182,7 @@ impl Exchange {
 
     fn new(rank: u32, world: u32, channels: Vec<Channel>) -> Self {
         let timeout_beats =
-            u32::try_from(STUCK_TIME.as_millis() / HEARTBEAT.as_millis()).unwrap_or(u32::MAX);
+            u32::try_from(CALL_TIMEOUT.as_millis() / HEARTBEAT.as_millis()).unwrap_or(u32::MAX);
         Self { rank, world, calls: 0, failed: None, channels, timeout_beats }
     }
 
@@ -384,13 +384,13 @@ impl CallChannels<'_> {
         Ok(found)
     }
 
-    fn error(&self, rank: u32, broken: Broken) -> ExchangeError {
+    fn error(&self, rank: u32, broken: ChannelError) -> ExchangeError {
         match broken {
-            Broken::Ended(why) => ExchangeError::Lost { rank, why },
-            Broken::Garbled(found) => ExchangeError::Garbled { rank, found },
-            Broken::Stuck => {
+            ChannelError::Ended(why) => ExchangeError::Lost { rank, why },
+            ChannelError::Garbled(found) => ExchangeError::Garbled { rank, found },
+            ChannelError::TimedOut => {
                 let beats = self.timeout_beats.unwrap_or_default();
-                ExchangeError::Stuck { seconds: (HEARTBEAT * beats).as_secs() }
+                ExchangeError::TimedOut { seconds: (HEARTBEAT * beats).as_secs() }
             }
         }
     }
@@ -415,13 +415,13 @@ struct Message {
 
 /// Error of a channel.
 #[derive(Debug)]
-enum Broken {
+enum ChannelError {
     /// End or failure of the channel, described.
     Ended(String),
     /// Bytes that are no message, described.
     Garbled(String),
     /// Timeout.
-    Stuck,
+    TimedOut,
 }
 
 impl Channel {
@@ -430,7 +430,7 @@ impl Channel {
         id: CallId,
         parts: &[Vec<u8>],
         timeout_beats: Option<u32>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ChannelError> {
         match self {
             Self::Socket(stream) => {
                 let sent = write_message(&mut PollingStream { stream, timeout_beats }, id, parts);
@@ -438,12 +438,16 @@ impl Channel {
             }
             Self::Queues { sender, .. } => {
                 let sent = sender.send(Message { id, parts: parts.to_vec() });
-                sent.map_err(|_gone| Broken::Ended("it has ended its exchange".to_owned()))
+                sent.map_err(|_gone| ChannelError::Ended("it has ended its exchange".to_owned()))
             }
         }
     }
 
-    fn receive(&self, most_parts: u32, timeout_beats: Option<u32>) -> Result<Message, Broken> {
+    fn receive(
+        &self,
+        most_parts: u32,
+        timeout_beats: Option<u32>,
+    ) -> Result<Message, ChannelError> {
         match self {
             Self::Socket(stream) => {
                 read_message(&mut PollingStream { stream, timeout_beats }, most_parts)
@@ -451,9 +455,9 @@ impl Channel {
             Self::Queues { receiver, .. } => {
                 let wait = HEARTBEAT * timeout_beats.unwrap_or(u32::MAX);
                 receiver.recv_timeout(wait).map_err(|error| match error {
-                    RecvTimeoutError::Timeout => Broken::Stuck,
+                    RecvTimeoutError::Timeout => ChannelError::TimedOut,
                     RecvTimeoutError::Disconnected => {
-                        Broken::Ended("it has ended its exchange".to_owned())
+                        ChannelError::Ended("it has ended its exchange".to_owned())
                     }
                 })
             }
@@ -461,10 +465,10 @@ impl Channel {
     }
 }
 
-fn failed(error: &io::Error) -> Broken {
+fn failed(error: &io::Error) -> ChannelError {
     match error.kind() {
-        io::ErrorKind::TimedOut => Broken::Stuck,
-        _ => Broken::Ended(format!("its connection failed: {error}")),
+        io::ErrorKind::TimedOut => ChannelError::TimedOut,
+        _ => ChannelError::Ended(format!("its connection failed: {error}")),
     }
 }
 
@@ -561,25 +565,25 @@ fn write_message(to: &mut impl Write, id: CallId, parts: &[Vec<u8>]) -> io::Resu
 }
 
 /// Reads the next message. Memory grows with the received bytes, not with the lengths in the header.
-fn read_message(from: &mut impl Read, most_parts: u32) -> Result<Message, Broken> {
+fn read_message(from: &mut impl Read, most_parts: u32) -> Result<Message, ChannelError> {
     let mut read = |bytes: u64, what: &str| {
         let mut into =
             Vec::with_capacity(WITH_HEAD.min(usize::try_from(bytes).unwrap_or(WITH_HEAD)));
         let found = from.by_ref().take(bytes).read_to_end(&mut into);
         match found.map_err(|error| failed(&error))? as u64 {
             found if found == bytes => Ok(into),
-            0 if what == "head" => Err(Broken::Ended("it closed its connection".to_owned())),
+            0 if what == "head" => Err(ChannelError::Ended("it closed its connection".to_owned())),
             found => {
                 let why =
                     format!("it closed its connection after {found} of {bytes} bytes of a {what}");
-                Err(Broken::Ended(why))
+                Err(ChannelError::Ended(why))
             }
         }
     };
     let head = read(HEAD_LEN as u64, "head")?;
     let garbled = || {
         let shown: Vec<_> = head.iter().map(|byte| format!("{byte:02x}")).collect();
-        Broken::Garbled(format!("the bytes {}", shown.join(" ")))
+        ChannelError::Garbled(format!("the bytes {}", shown.join(" ")))
     };
     let (magic, numbers) = head.split_at(8);
     let call = match *magic {
@@ -594,7 +598,7 @@ fn read_message(from: &mut impl Read, most_parts: u32) -> Result<Message, Broken
     }
     let lengths = words(&read(8 * count, "head")?);
     if let Some(length) = lengths.iter().find(|&&length| length > MOST_BYTES) {
-        return Err(Broken::Garbled(format!("a part of {length} bytes")));
+        return Err(ChannelError::Garbled(format!("a part of {length} bytes")));
     }
     let parts = lengths.into_iter().map(|length| read(length, "part")).collect::<Result<_, _>>()?;
     Ok(Message { id: CallId { number, call }, parts })

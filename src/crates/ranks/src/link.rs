@@ -60,11 +60,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Starts the link of a registered rank. `gone` describes the coordinator in case it is lost. `coordinator` is that
+    /// Starts the link of a registered rank. `loss` describes the coordinator in case it is lost. `coordinator` is that
     /// of this process, if any.
     pub(crate) fn start(
         stream: TcpStream,
-        gone: LostRank,
+        loss: LostRank,
         coordinator: Option<Coordinator>,
     ) -> io::Result<Self> {
         let (sender, notices) = channel();
@@ -80,7 +80,7 @@ impl Link {
             stream,
         };
         let (stream, has_left) = (link.stream.try_clone()?, link.has_left.clone());
-        let read = move || read_all(&stream, gone, &has_left, &sender);
+        let read = move || read_all(&stream, loss, &has_left, &sender);
         *locked(&link.reader) = Some(spawn("splat-ranks-link", read)?);
         let (stream, writing, progress) =
             (link.stream.try_clone()?, link.writing.clone(), link.progress.clone());
@@ -186,7 +186,7 @@ impl Drop for Link {
 }
 
 /// Reads messages of the coordinator until either end closes the connection.
-fn read_all(stream: &TcpStream, gone: LostRank, has_left: &AtomicBool, notices: &Sender<Notice>) {
+fn read_all(stream: &TcpStream, loss: LostRank, has_left: &AtomicBool, notices: &Sender<Notice>) {
     let mut reader = HeartbeatReader { stream, most: SILENT_HEARTBEATS };
     let lost = loop {
         match message::read(&mut reader, "the coordinator") {
@@ -198,9 +198,9 @@ fn read_all(stream: &TcpStream, gone: LostRank, has_left: &AtomicBool, notices: 
                 if source.kind() == io::ErrorKind::TimedOut =>
             {
                 let seconds = (HEARTBEAT * SILENT_HEARTBEATS).as_secs();
-                break LostRank { cause: Cause::Silent { seconds }, ..gone };
+                break LostRank { cause: Cause::Silent { seconds }, ..loss };
             }
-            Err(_) => break gone,
+            Err(_) => break loss,
         }
     };
     // The send fails if the receiver was dropped.

@@ -39,13 +39,13 @@ fn a_rank() {
     let launch = detect(&|name| std::env::var(name).ok()).unwrap().unwrap();
     fs::write(Path::new(&folder).join(launch.rank.to_string()), std::process::id().to_string())
         .unwrap();
-    let (deed, whose) = case.split_once(' ').unwrap_or((&case, ""));
+    let (action, whose) = case.split_once(' ').unwrap_or((&case, ""));
     let is_meant = whose.is_empty() || whose.parse() == Ok(launch.rank);
-    if deed == "early" && is_meant {
+    if action == "early" && is_meant {
         eprintln!("bad options");
         exit(2);
     }
-    if deed == "env" {
+    if action == "env" {
         let local = launch.local_world.unwrap_or_default();
         let added = std::env::var(ADDED).unwrap();
         fs::write(
@@ -59,15 +59,15 @@ fn a_rank() {
         exit(5);
     });
     eprintln!("joined");
-    work(&joined, if is_meant { deed } else { "wait" }, Path::new(&folder));
+    work(&joined, if is_meant { action } else { "wait" }, Path::new(&folder));
     joined.link.leave();
 }
 
-fn work(joined: &Joined, deed: &str, folder: &Path) {
+fn work(joined: &Joined, action: &str, folder: &Path) {
     let link = &joined.link;
     let stop = Arc::new(AtomicBool::new(false));
     let requested = stop.clone();
-    let is_stubborn = deed == "stubborn" && joined.rank != 1;
+    let is_stubborn = action == "stubborn" && joined.rank != 1;
     let end = folder.join(format!("end-{}", joined.rank));
     let on_end = move |lost: LostRank| {
         if !is_stubborn {
@@ -78,7 +78,7 @@ fn work(joined: &Joined, deed: &str, folder: &Path) {
     link.watch(move || requested.store(true, Ordering::Release), on_end).unwrap();
     fs::write(folder.join(format!("watches-{}", joined.rank)), "").unwrap();
     link.progress(IMAGE);
-    match deed {
+    match action {
         "done" | "env" => return,
         "fail" => {
             link.fail(3, "no such photograph");
@@ -88,13 +88,13 @@ fn work(joined: &Joined, deed: &str, folder: &Path) {
         "ask" => link.request_stop(),
         _ => {}
     }
-    if deed == "stop" || is_stubborn {
+    if action == "stop" || is_stubborn {
         // Ctrl-C of a terminal, which ranks ignore.
         signal(libc::SIGINT);
     }
     // The coordinator must receive the image first.
     thread::sleep(Duration::from_millis(1200));
-    match deed {
+    match action {
         "kill" | "stubborn" if !is_stubborn => signal(libc::SIGKILL),
         "freeze" => signal(libc::SIGSTOP),
         _ => {}

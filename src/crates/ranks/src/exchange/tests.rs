@@ -201,7 +201,7 @@ fn a_call_times_out_but_a_broadcast_may_be_late() {
         assert_eq!(first.broadcast(Some(vec![1])), Ok(vec![1]));
         let (given, _second) = late.join().unwrap();
         assert_eq!(given, Ok(vec![1]));
-        assert_eq!(first.all_gather(vec![]), Err(ExchangeError::Stuck { seconds: 1 }));
+        assert_eq!(first.all_gather(vec![]), Err(ExchangeError::TimedOut { seconds: 1 }));
     }
     // A rank that reads nothing also causes a timeout.
     let mut members = sockets(2);
@@ -211,7 +211,7 @@ fn a_call_times_out_but_a_broadcast_may_be_late() {
             break error;
         }
     };
-    assert_eq!(error, ExchangeError::Stuck { seconds: 1 });
+    assert_eq!(error, ExchangeError::TimedOut { seconds: 1 });
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn broken_messages_and_ended_connections_are_different_errors() {
     assert_eq!((message.id, message.parts), (id, parts));
     for cut in [0, 1, 23, 24, 40, 60, 70_000, whole.len() - 1] {
         let error = read(&whole[..cut], 4).unwrap_err();
-        assert!(matches!(error, Broken::Ended(_)), "{cut}: {error:?}");
+        assert!(matches!(error, ChannelError::Ended(_)), "{cut}: {error:?}");
     }
     let changed = |at: usize, byte: u8| {
         let mut bytes = whole.clone();
@@ -243,7 +243,7 @@ fn broken_messages_and_ended_connections_are_different_errors() {
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 4),
     ] {
         let error = read(&bytes, most).unwrap_err();
-        assert!(matches!(error, Broken::Garbled(_)), "{error:?}");
+        assert!(matches!(error, ChannelError::Garbled(_)), "{error:?}");
     }
 }
 

@@ -284,8 +284,8 @@ fn an_impostor_without_the_token_is_refused() {
     });
     let kind = ClaimKind::Scene;
     let [what, value, from_value] = ["a", "b", "c"].map(str::to_owned);
-    let lie = Refusal { what, rank: 1, value, from_rank: 0, from_value, kind };
-    is_refused(&token, |_| vec![FromCoordinator::Refused(lie)]);
+    let forged = Refusal { what, rank: 1, value, from_rank: 0, from_value, kind };
+    is_refused(&token, |_| vec![FromCoordinator::Refused(forged)]);
     is_refused(&token, |_| vec![FromCoordinator::Missing { ranks: vec![0], world: 2, seconds: 1 }]);
 }
 
@@ -301,16 +301,17 @@ fn an_impostor_with_another_token_is_refused() {
 fn a_proof_for_another_nonce_is_refused() {
     let token = Token::fresh().unwrap();
     // A replayed proof of the true coordinator.
-    let knower = token.clone();
+    let coordinator = token.clone();
     is_refused(&token, move |introduced| {
-        let proof = knower.proof(Prover::Coordinator, &[1; 16], introduced.introduction.as_bytes());
+        let proof =
+            coordinator.proof(Prover::Coordinator, &[1; 16], introduced.introduction.as_bytes());
         vec![FromCoordinator::Proven { proof }, accepted()]
     });
     let (sender, proofs) = channel();
-    let knower = token.clone();
+    let coordinator = token.clone();
     is_refused(&token, move |introduced| {
         // A later rank receives this proof.
-        sender.send(proof_of(&knower, introduced)).unwrap();
+        sender.send(proof_of(&coordinator, introduced)).unwrap();
         vec![accepted()]
     });
     let proof = proofs.recv().unwrap();
