@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use splat_ranks::exchange::Exchange;
 use splat_ranks::join::{Claim, ClaimKind, Joined, join};
-use splat_ranks::launch::{Launch, Meeting};
+use splat_ranks::launch::{Launch, Rendezvous};
 use splat_ranks::link::Link;
 use splat_ranks::supervise::{JOIN_TIME, Supervised, Verdict};
 
@@ -139,7 +139,7 @@ impl RankGroup {
     /// Until all are there, `stop` ends the waiting.
     fn join(launch: &Launch, args: &TrainArgs, stop: &AtomicBool) -> anyhow::Result<Self> {
         share_threads(launch);
-        let is_supervised = matches!(launch.meeting, Meeting::Supervisor { .. });
+        let is_supervised = matches!(launch.rendezvous, Rendezvous::Supervisor { .. });
         if is_supervised {
             // The supervisor receives the signal, too, and passes it on.
             signals::leave_interrupts_to_others();

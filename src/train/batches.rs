@@ -150,11 +150,8 @@ mod tests {
             assert!([7001, prune, last].iter().all(|end| ends.contains(end)), "{schedule:?}");
             assert_eq!(batches.next(7001).after, 7009);
         }
-    }
-
-    #[test]
-    fn a_run_resumed_with_another_batch_size_realigns() {
-        let batches = Batches::of(&config(8));
+        // A run that is resumed with another batch size realigns.
+        let batches = Batches::of(&self::config(8));
         assert_eq!(batches.next(13), ImageSpan { before: 13, after: 16 });
         assert_eq!(batches.next(16), ImageSpan { before: 16, after: 24 });
     }

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use super::schedule;
 use super::span::ImageSpan;
 use super::train_step::adam_step;
-use crate::backend::{AdamStep, EditRule, Grow, Keep, Rates};
+use crate::backend::{AdamStep, EditRule, Grow, Keep};
 use crate::config::{Config, SugarSchedule};
 
 /// Finished iterations at the begin of the stage in the authors' program.
@@ -82,19 +82,14 @@ impl CoarseSchedule {
         self.contains(span.after) && span.crosses(REPORT_INTERVAL)
     }
 
-    /// Returns the learning rates of `iteration` (from 1): those of the authors' program at the same distance from
-    /// the start of its stage.
-    fn rates(&self, config: &Config, extent: f64, iteration: u32) -> Rates {
-        let at = match self.schedule {
-            SugarSchedule::Relative => REFERENCE_START.saturating_add(iteration - self.start),
-            SugarSchedule::Absolute => iteration,
-        };
-        schedule::rates(&config.optimize, extent, at)
-    }
-
-    /// Returns the Adam step over these images. The stage starts with zero moments.
+    /// Returns the Adam step over these images. The stage starts with zero moments. The learning rates are those of the
+    /// authors' program at the same distance from the start of its stage.
     pub fn step(&self, config: &Config, extent: f64, span: ImageSpan) -> AdamStep {
-        let rates = self.rates(config, extent, span.after);
+        let at = match self.schedule {
+            SugarSchedule::Relative => REFERENCE_START.saturating_add(span.after - self.start),
+            SugarSchedule::Absolute => span.after,
+        };
+        let rates = schedule::rates(&config.optimize, extent, at);
         adam_step(&config.optimize, span, self.start, rates)
     }
 }

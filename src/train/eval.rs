@@ -314,27 +314,19 @@ fn surface_maps<B: TrainDevice>(
 fn mean(views: &[ViewMetrics]) -> Metrics {
     let count = views.len() as f64;
     let mean = |of: fn(&Metrics) -> f64| views.iter().map(|v| of(&v.metrics)).sum::<f64>() / count;
-    let lpips: Option<f64> = views.iter().map(|view| view.metrics.lpips).sum();
-    let corrected: Option<Vec<Corrected>> =
-        views.iter().map(|view| view.metrics.corrected).collect();
-    let reference: Option<Vec<ReferenceMetrics>> =
-        views.iter().map(|view| view.metrics.reference).collect();
+    let optional = |of: fn(&Metrics) -> Option<f64>| {
+        views.iter().map(|view| of(&view.metrics)).sum::<Option<f64>>().map(|sum| sum / count)
+    };
     Metrics {
         psnr: mean(|m| m.psnr),
         ssim: mean(|m| m.ssim),
         l1: mean(|m| m.l1),
-        lpips: lpips.map(|sum| sum / count),
-        corrected: corrected.map(|all| Corrected {
-            psnr: all.iter().map(|m| m.psnr).sum::<f64>() / count,
-            ssim: all.iter().map(|m| m.ssim).sum::<f64>() / count,
-        }),
-        reference: reference.map(|all| {
-            let lpips: Option<f64> = all.iter().map(|m| m.lpips).sum();
-            ReferenceMetrics {
-                ssim: all.iter().map(|m| m.ssim).sum::<f64>() / count,
-                lpips: lpips.map(|sum| sum / count),
-            }
-        }),
+        lpips: optional(|m| m.lpips),
+        corrected: optional(|m| Some(m.corrected?.psnr))
+            .zip(optional(|m| Some(m.corrected?.ssim)))
+            .map(|(psnr, ssim)| Corrected { psnr, ssim }),
+        reference: optional(|m| Some(m.reference?.ssim))
+            .map(|ssim| ReferenceMetrics { ssim, lpips: optional(|m| m.reference?.lpips) }),
     }
 }
 

@@ -98,28 +98,20 @@ impl<'a> Feed<'a> {
         iteration: u32,
         view: usize,
     ) -> Result<Option<TakenOther<B::Target>>, TrainError> {
-        let taken = self.take_photograph_of_other(device, iteration, view)?;
-        let (Some(compared), Some((other, target))) = (&self.others, taken) else {
-            return Ok(None);
-        };
-        let views = &self.views;
-        let camera = seen_from(views.training_view(view), views.training_view(other));
-        Ok(Some(TakenOther { target, camera, first_px: compared.views.first_px(iteration) }))
-    }
-
-    fn take_photograph_of_other<B: Device>(
-        &mut self,
-        device: &mut B,
-        iteration: u32,
-        view: usize,
-    ) -> Result<Option<(usize, B::Target)>, TrainError> {
         while let Some(other) = self.other_of(iteration, view) {
-            if let Some(target) = device.resident(other) {
-                return Ok(Some((other, target)));
-            }
-            // The next choice skips views that cannot be decoded.
-            let Some(image) = self.fetch(device, iteration, other) else { continue };
-            return Ok(Some((other, self.upload(device, other, image)?)));
+            let target = match device.resident(other) {
+                Some(target) => target,
+                None => match self.fetch(device, iteration, other) {
+                    Some(image) => self.upload(device, other, image)?,
+                    // The next choice skips views that cannot be decoded.
+                    None => continue,
+                },
+            };
+            let Some(compared) = &self.others else { break };
+            let views = &self.views;
+            let camera = seen_from(views.training_view(view), views.training_view(other));
+            let first_px = compared.views.first_px(iteration);
+            return Ok(Some(TakenOther { target, camera, first_px }));
         }
         Ok(None)
     }

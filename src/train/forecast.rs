@@ -93,9 +93,7 @@ pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> ViewGrowth {
         seen as f64 / all.max(1) as f64
     };
     let largest = dataset.train.par_iter().map(share).reduce(|| 0.0, f64::max);
-    let px = largest_view(dataset);
-    let tiles = ViewSize { px, visible: 0, instances: 0 }.tiles();
-    ViewGrowth { px, share: VISIBLE_PER_POINT * largest, surface: LAYERS * tiles as f64 }
+    ViewGrowth { share: VISIBLE_PER_POINT * largest, ..seen_at_most(dataset) }
 }
 
 /// Returns an upper bound on what the most demanding view sees: the whole model.

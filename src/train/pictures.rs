@@ -190,16 +190,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heat_runs_from_black_over_red_and_yellow_to_white() {
+    fn heat_runs_from_black_over_red_and_yellow_to_white_and_lightens_monotonically() {
         assert_eq!(heat(0.0), [0, 0, 0]);
         assert_eq!(heat(1.0 / 3.0), [255, 0, 0]);
         assert_eq!(heat(2.0 / 3.0), [255, 255, 0]);
         assert_eq!(heat(1.0), [255, 255, 255]);
         assert_eq!((heat(-1.0), heat(7.0), heat(f64::NAN)), ([0; 3], [255; 3], [0; 3]));
-    }
-
-    #[test]
-    fn heat_lightens_monotonically() {
         let lightness = |i: i32| heat(f64::from(i) / 100.0).map(u32::from).iter().sum::<u32>();
         assert!((0..100).all(|i| lightness(i) < lightness(i + 1)));
     }
@@ -240,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_divided_by_the_weights() {
+    fn sums_are_divided_by_the_weights_of_views_with_maps() {
         let maps = SurfaceMaps::of(&drawn(&[[1.0, 0.3, 0.0, 0.5], [0.0; 4]])).unwrap();
         let pixel = maps.pixels[0].unwrap();
         assert_eq!(pixel.depth, 2.0);
@@ -248,6 +244,7 @@ mod tests {
         let [x, _, z] = pixel.normal_cam.unwrap();
         assert!(close(x, 0.6) && close(z, -0.8), "{pixel:?}");
         assert_eq!(maps.pixels[1], None);
+        assert_eq!(SurfaceMaps::of(&Rendered { surface: None, ..drawn(&[]) }), None);
     }
 
     #[test]
@@ -257,11 +254,6 @@ mod tests {
         let maps = SurfaceMaps::of(&Rendered { median_depths: medians, ..drawn(&sums) }).unwrap();
         let depths: Vec<_> = maps.pixels.iter().map(|pixel| pixel.map(|p| p.depth)).collect();
         assert_eq!(depths, [None, Some(3.0), None]);
-    }
-
-    #[test]
-    fn views_without_maps_have_no_pictures() {
-        assert_eq!(SurfaceMaps::of(&Rendered { surface: None, ..drawn(&[]) }), None);
     }
 
     #[test]

@@ -178,14 +178,8 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         let model = device.load(&mut stored)?;
         let Checkpoint { iteration, training_scale, .. } = stored.about;
         device.use_training_scale(training_scale)?;
-        let mut this = Self::new(
-            setup,
-            device,
-            sink,
-            model,
-            BoundMesh { topology, state: &state },
-            iteration,
-        )?;
+        let mesh = BoundMesh { topology, state: &state };
+        let mut this = Self::new(setup, device, sink, model, mesh, iteration)?;
         this.feed.views.set_training_scale(this.device.training_scale());
         Ok(this)
     }
@@ -201,8 +195,6 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         let binding = device.bind(&mut model, mesh.topology, mesh.state)?;
         let mut feed = Feed::new(Views::new(setup.dataset, setup.images), setup.config.run.seed);
         feed.evaluations = vec![setup.rule.iterations];
-        let (pending, training_seconds, reported) = (None, 0.0, Instant::now());
-        let times = RunTimes::default();
         Ok(Self {
             setup,
             device,
@@ -211,16 +203,26 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
             binding,
             feed,
             iteration,
-            pending,
-            training_seconds,
-            reported,
-            times,
+            pending: None,
+            training_seconds: 0.0,
+            reported: Instant::now(),
+            times: RunTimes::default(),
         })
     }
 
     /// Reports the start of the run, and evaluates the model if it has not moved yet.
     pub fn begin(&mut self) -> Result<Option<Evaluation>, TrainError> {
-        self.announce()?;
+        let info = self.device.info();
+        self.sink.on(&Event::Started {
+            model_path: self.setup.folder.to_owned(),
+            device: info.name,
+            gpu: info.uuid,
+            train_views: self.setup.dataset.train.len(),
+            test_views: self.setup.dataset.test.len(),
+            gaussians: self.device.len(&self.model),
+            iteration: self.iteration,
+            iterations: self.setup.rule.iterations,
+        })?;
         if self.iteration == 0 { self.measure() } else { Ok(None) }
     }
 
@@ -261,20 +263,6 @@ impl<'a, B: TrainDevice> Refiner<'a, B> {
         let sh_dc = self.device.download(&mut self.model)?.sh_dc;
         self.finish(outcome)?;
         Ok(Refined { outcome, after, state, sh_dc })
-    }
-
-    fn announce(&mut self) -> Result<(), TrainError> {
-        let info = self.device.info();
-        Ok(self.sink.on(&Event::Started {
-            model_path: self.setup.folder.to_owned(),
-            device: info.name,
-            gpu: info.uuid,
-            train_views: self.setup.dataset.train.len(),
-            test_views: self.setup.dataset.test.len(),
-            gaussians: self.device.len(&self.model),
-            iteration: self.iteration,
-            iterations: self.setup.rule.iterations,
-        })?)
     }
 }
 
@@ -436,10 +424,8 @@ impl<B: TrainDevice> Refiner<'_, B> {
     fn finish(&mut self, outcome: Outcome) -> Result<(), TrainError> {
         self.times.wall_seconds = self.setup.began.elapsed().as_secs_f64();
         let mut peaks = PhasePeaks::default();
-        peaks.raise(
-            Phase::Training,
-            PhasePeak { vram: self.device.take_peak(), host: peak_resident_memory() },
-        );
+        let peak = PhasePeak { vram: self.device.take_peak(), host: peak_resident_memory() };
+        peaks.raise(Phase::Training, peak);
         Ok(self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),

@@ -8,7 +8,7 @@ use super::event::{
 };
 use super::pictures::{density_map, error_map, photo_picture, render_picture};
 use crate::backend::{DeviceMemory, MemoryEntry, MemoryKind, Rendered};
-use crate::dataset::View;
+use crate::dataset::{Camera, View};
 use crate::layout::{self, Purpose};
 use crate::math::field::{deviation_towards, is_near_surface};
 use crate::math::linalg::{Vec3, add, mul};
@@ -193,9 +193,7 @@ const OPACITY_MIN: f64 = 0.5;
 
 /// Number of channels of [`Rendered::surface`], and the indices of depth and opacity.
 const CHANNELS: usize = 4;
-
 const DEPTH: usize = 0;
-
 const OPACITY: usize = 3;
 
 /// Returns the share of Gaussians near the surface, among those whose centres project onto a surface pixel. As in
@@ -209,7 +207,10 @@ pub fn share_near_surface(
     near: f64,
     drawn: &Rendered,
 ) -> Option<f64> {
-    let maps = ViewMaps::of(drawn, view)?;
+    let pixels = drawn.surface.as_deref()?.as_chunks().0;
+    if [drawn.width, drawn.height] != [view.camera.width, view.camera.height] {
+        return None;
+    }
     let camera_world = view.pose.centre_world();
     let (mut there, mut close) = (0_u32, 0_u32);
     for kernel in sample.density_kernels() {
@@ -217,7 +218,7 @@ pub fn share_near_surface(
         if mean_cam[2] <= near {
             continue;
         }
-        let Some(depth) = maps.depth_at(mean_cam, view) else { continue };
+        let Some(depth) = surface_depth(pixels, mean_cam, &view.camera) else { continue };
         let deviation = deviation_towards(&kernel, camera_world);
         there += 1;
         close += u32::from(is_near_surface(mean_cam[2] - depth, deviation));
@@ -233,38 +234,24 @@ pub fn mean_thickness(sample: &impl Field) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Rendered depths and opacities of a view, [height, width, 4].
-struct ViewMaps<'a> {
-    size: [u32; 2],
-    pixels: &'a [[f32; CHANNELS]],
-}
-
-impl<'a> ViewMaps<'a> {
-    fn of(drawn: &'a Rendered, view: &View) -> Option<Self> {
-        let size = [drawn.width, drawn.height];
-        let pixels = drawn.surface.as_deref()?.as_chunks().0;
-        (size == [view.camera.width, view.camera.height]).then_some(Self { size, pixels })
-    }
-
-    /// Returns the surface depth at the pixel that sees this point, world units.
-    fn depth_at(&self, [x, y, z]: Vec3<f64>, view: &View) -> Option<f64> {
-        let camera = &view.camera;
-        let pixel = |axis: usize, along: f64| {
-            let at = along / z * camera.focal_px[axis] + camera.centre_px[axis];
-            let inside = at >= 0.0 && at < f64::from(self.size[axis]);
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "inside of the image"
-            )]
-            let pixel = at as usize;
-            inside.then_some(pixel)
-        };
-        let (column, row) = (pixel(0, x)?, pixel(1, y)?);
-        let pixel = self.pixels.get(row * self.size[0] as usize + column)?;
-        let opacity = f64::from(pixel[OPACITY]);
-        (opacity > OPACITY_MIN).then(|| f64::from(pixel[DEPTH]) / opacity)
-    }
+/// Returns the surface depth at the pixel that sees this point, world units. `pixels`: rendered depths and opacities,
+/// [height, width, 4].
+fn surface_depth(pixels: &[[f32; CHANNELS]], [x, y, z]: Vec3<f64>, camera: &Camera) -> Option<f64> {
+    let pixel = |axis: usize, along: f64, side: u32| {
+        let at = along / z * camera.focal_px[axis] + camera.centre_px[axis];
+        let inside = at >= 0.0 && at < f64::from(side);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "inside of the image"
+        )]
+        let pixel = at as usize;
+        inside.then_some(pixel)
+    };
+    let (column, row) = (pixel(0, x, camera.width)?, pixel(1, y, camera.height)?);
+    let pixel = pixels.get(row * camera.width as usize + column)?;
+    let opacity = f64::from(pixel[OPACITY]);
+    (opacity > OPACITY_MIN).then(|| f64::from(pixel[DEPTH]) / opacity)
 }
 
 #[cfg(test)]
@@ -272,8 +259,7 @@ mod tests {
     use super::*;
     use crate::backend::cpu::Cpu;
     use crate::backend::{Render as _, RenderRequest, RenderSettings, Store as _};
-    use crate::dataset::{Camera, Pose};
-    use crate::model::Gaussians;
+    use crate::dataset::Pose;
 
     fn entry(label: &'static str, kind: MemoryKind, bytes: u64, mapped: u64) -> MemoryEntry {
         let [bytes, mapped] = [bytes, mapped].map(Bytes);
@@ -307,14 +293,16 @@ mod tests {
     }
 
     #[test]
-    fn page_locked_memory_is_not_device_memory() {
+    fn page_locked_memory_is_not_device_memory_and_slack_is_memory_without_use() {
         let report = report(100, &device(), &mut UnexplainedGrowth::from(0));
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(650), Bytes(948)));
         let parts = [vram.context, vram.photographs, vram.scratch];
         assert_eq!((parts, vram.large_count), ([500, 64, 256].map(Bytes), 0));
         assert_eq!((report.tensors.images, vram.budget), (Bytes(65), Some(Bytes(2000))));
-        assert_eq!(report.offloaded, None);
+        assert_eq!((report.offloaded, vram.slack), (None, Bytes(38 + 4 + 56)));
+        assert!((vram.fragmentation_percent() - 100.0 * 98.0 / 948.0).abs() < 1e-9);
+        assert_eq!(Vram::default().fragmentation_percent(), 0.0);
     }
 
     #[test]
@@ -326,14 +314,6 @@ mod tests {
         assert_eq!(report.offloaded, Some(Bytes(128 + 64)));
         let vram = report.vram.unwrap();
         assert_eq!((vram.allocated, vram.reserved), (Bytes(560), Bytes(820)));
-    }
-
-    #[test]
-    fn slack_is_memory_without_use() {
-        let vram = report(100, &device(), &mut UnexplainedGrowth::from(0)).vram.unwrap();
-        assert_eq!(vram.slack, Bytes(38 + 4 + 56));
-        assert!((vram.fragmentation_percent() - 100.0 * 98.0 / 948.0).abs() < 1e-9);
-        assert_eq!(Vram::default().fragmentation_percent(), 0.0);
     }
 
     #[test]

@@ -115,13 +115,7 @@ pub fn write_point_cloud<P: PlyRows, B: Store<P>>(
 /// only checks visible rows, but files hold all rows.
 pub(super) fn check_finite<P: Primitive>(rows: &P, first: usize) -> Result<(), DeviceError> {
     for (group, column) in rows.groups().iter().zip(P::SCHEMA.columns) {
-        let Some(at) = first_not_finite(group.values) else { continue };
-        return Err(DeviceError::NotFinite {
-            primitive: P::SCHEMA.one(),
-            index: first + at / group.width,
-            group: column.words,
-            value: f64::from(group.values[at]),
-        });
+        check_values(group.values, (group.width, first), P::SCHEMA.one(), column.words)?;
     }
     Ok(())
 }
@@ -134,32 +128,31 @@ pub(super) fn check_snapshot<P: Primitive>(
     for part in [&rows.parameters, &rows.first_moments, &rows.second_moments] {
         check_finite(part, first)?;
     }
-    match first_not_finite(&rows.filter_3d) {
-        None => Ok(()),
-        Some(at) => Err(DeviceError::NotFinite {
-            primitive: P::SCHEMA.one(),
-            index: first + at,
-            group: "3D filter",
-            value: f64::from(rows.filter_3d[at]),
-        }),
-    }
+    check_values(&rows.filter_3d, (1, first), P::SCHEMA.one(), "3D filter")
 }
 
 /// Checks the learned colour tables.
 pub(super) fn check_tables(tables: &AppearanceTables) -> Result<(), DeviceError> {
+    let group = match tables.kind {
+        Compensation::Exposure => "exposure",
+        Compensation::BilateralGrid => "bilateral grid",
+    };
     for values in [&tables.values, &tables.first_moments, &tables.second_moments] {
-        let Some(at) = first_not_finite(values) else { continue };
-        return Err(DeviceError::NotFinite {
-            primitive: "training view",
-            index: at / tables.kind.width(),
-            group: match tables.kind {
-                Compensation::Exposure => "exposure",
-                Compensation::BilateralGrid => "bilateral grid",
-            },
-            value: f64::from(values[at]),
-        });
+        check_values(values, (tables.kind.width(), 0), "training view", group)?;
     }
     Ok(())
+}
+
+/// Checks rows of `width` values, the first of which has index `first`.
+fn check_values(
+    values: &[f32],
+    (width, first): (usize, usize),
+    primitive: &'static str,
+    group: &'static str,
+) -> Result<(), DeviceError> {
+    let Some(at) = first_not_finite(values) else { return Ok(()) };
+    let (index, value) = (first + at / width, f64::from(values[at]));
+    Err(DeviceError::NotFinite { primitive, index, group, value })
 }
 
 /// Returns the position of the first value that is infinite or NaN.

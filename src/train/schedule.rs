@@ -435,25 +435,33 @@ mod tests {
 
     #[test]
     fn views_are_quartered_halved_and_whole_as_their_pixels_grow() {
-        // A ninth of the pixels is reached after 5.2 % of 15,000 iterations, four ninths after 40.7 %.
-        assert_eq!(changes(&config(30_000, 15_000, 100)), [(1, 4), (801, 2), (6201, 1)]);
-        // As for triangles.
-        assert_eq!(changes(&config(30_000, 10_000, 500)), [(1, 4), (1001, 2), (4501, 1)]);
-        // Density control ends after views have their full size, in 6000 iterations.
-        assert_eq!(changes(&config(10_000, 9000, 100)), [(1, 4), (401, 2), (2501, 1)]);
-        assert_eq!(changes(&config(10_000, 9000, 1000)), [(1, 4), (1001, 2), (3001, 1)]);
+        let linear = config;
+        for (config, expected, case) in [
+            // A ninth of the pixels is reached after 5.2 % of 15,000 iterations, four ninths after 40.7 %.
+            (linear(30_000, 15_000, 100), &[(1, 4), (801, 2), (6201, 1)][..], "Gaussians"),
+            (linear(30_000, 10_000, 500), &[(1, 4), (1001, 2), (4501, 1)], "triangles"),
+            // Views have their full size in 6000 iterations.
+            (linear(10_000, 9000, 100), &[(1, 4), (401, 2), (2501, 1)], "full size comes first"),
+            (linear(10_000, 9000, 1000), &[(1, 4), (1001, 2), (3001, 1)], "a longer interval"),
+            (linear(30_000, 15_000, 20_000), &[(1, 4), (15_001, 1)], "the longest interval"),
+            (linear(10_000, 9000, 4000), &[(1, 4), (4001, 1)], "a long interval"),
+            (linear(1000, 15_000, 5000), &[(1, 4), (601, 1)], "a short run"),
+            (linear(1000, 0, 100), &[(1, 1)], "no density control"),
+            (Config::default(), &[(1, 1)], "no schedule"),
+        ] {
+            assert_eq!(changes(&config), expected, "{case}");
+        }
     }
 
     #[test]
-    fn views_reach_full_size_in_time_for_any_interval() {
-        assert_eq!(changes(&config(30_000, 15_000, 20_000)), [(1, 4), (15_001, 1)]);
-        assert_eq!(changes(&config(10_000, 9000, 4000)), [(1, 4), (4001, 1)]);
-        let mut coarse = config(1000, 15_000, 5000);
-        assert_eq!(changes(&coarse), [(1, 4), (601, 1)]);
-        // The coarse stage has no smaller views, even if all others are small.
-        coarse.optimize.iterations = 1;
-        coarse.sugar.regularize = crate::config::Regularize::Density;
-        assert_eq!(changes(&coarse), [(1, 4), (2, 1)]);
+    fn the_coarse_stage_has_views_of_full_size() {
+        let coarse = |iterations, interval| {
+            let mut coarse = config(iterations, 15_000, interval);
+            coarse.sugar.regularize = crate::config::Regularize::Density;
+            changes(&coarse)
+        };
+        assert_eq!(coarse(1, 5000), [(1, 4), (2, 1)], "even if all others are small");
+        assert_eq!(coarse(1000, 100), [(1, 4), (101, 2), (301, 1)]);
     }
 
     #[test]
@@ -466,15 +474,6 @@ mod tests {
             let ratio = drawn / share.min(1.0);
             assert!((0.5624..=2.2501).contains(&ratio), "{iteration}: {drawn} for {share}");
         }
-    }
-
-    #[test]
-    fn views_are_full_size_without_density_control_or_schedule() {
-        assert_eq!(changes(&config(1000, 0, 100)), [(1, 1)]);
-        assert_eq!(changes(&Config::default()), [(1, 1)]);
-        let mut coarse = config(1000, 15_000, 100);
-        coarse.sugar.regularize = crate::config::Regularize::Density;
-        assert_eq!(changes(&coarse), [(1, 4), (101, 2), (301, 1)]);
     }
 
     #[test]

@@ -139,7 +139,6 @@ impl ViewExtras {
 struct Moment<'a> {
     optimize: &'a OptimizeOptions,
     sugar: &'a SugarOptions,
-    seed: u64,
     extent: f64,
     /// Iteration, from 1.
     iteration: u32,
@@ -157,7 +156,6 @@ impl<'a> Moment<'a> {
         let moment = Self {
             optimize: &config.optimize,
             sugar: &config.sugar,
-            seed: config.run.seed,
             extent: 0.0,
             iteration,
             extras: ViewExtras::default(),
@@ -205,20 +203,6 @@ impl<'a> Moment<'a> {
         let counts = if self.sugar.reference_weighting { 1 } else { self.sugar.sdf_every };
         factor * f64::from(counts)
     }
-
-    fn terms(&self) -> Terms {
-        let mut terms = Terms::default().sampled_by(SampleRule {
-            count: self.sugar.n_samples_for_sdf,
-            seed: self.seed,
-            iteration: self.iteration,
-        });
-        for TermRow { term, weight, .. } in
-            ROWS.iter().filter(|row| (row.window)(self) && (row.due)(self))
-        {
-            terms.add(term(self), weight(self));
-        }
-        terms
-    }
 }
 
 /// Returns the terms of `iteration` (from 1) for a view with these extras.
@@ -228,7 +212,13 @@ pub fn active(
     iteration: u32,
     extras: ViewExtras,
 ) -> Terms {
-    Moment { extras, ..Moment::new(config, stage, iteration) }.terms()
+    let moment = Moment { extras, ..Moment::new(config, stage, iteration) };
+    let (count, seed) = (config.sugar.n_samples_for_sdf, config.run.seed);
+    let mut terms = Terms::default().sampled_by(SampleRule { count, seed, iteration });
+    for row in ROWS.iter().filter(|row| (row.window)(&moment) && (row.due)(&moment)) {
+        terms.add((row.term)(&moment), (row.weight)(&moment));
+    }
+    terms
 }
 
 /// Returns all terms that are used, at least now and then, in the part of the run around `iteration` (from 1).

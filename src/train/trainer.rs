@@ -292,7 +292,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.begin_run(last, &lasts)?;
         let begins_at_end = self.iteration >= last;
         let gaussians_before = self.device.len(&self.model);
-        let (mut interrupted, mut is_last) = (false, begins_at_end || self.has_reached_psnr()?);
+        let is_resumed = self.iteration > 0 && !self.is_in_coarse();
+        let (mut interrupted, mut is_last) =
+            (false, begins_at_end || is_resumed && self.has_psnr()?);
         while !is_last && !interrupted {
             self.prepare_step()?;
             self.with_memory_retry(Self::iterate)?;
@@ -321,7 +323,18 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
 
     /// Announces the run, reserves space for a checkpoint and writes files that an earlier run could not.
     fn begin_run(&mut self, last: u32, lasts: &[u32]) -> Result<(), TrainError> {
-        self.announce_start(last)?;
+        self.feed.schedule_decoding(self.device, self.pace.next_image());
+        let info = self.device.info();
+        self.sink.on(&Event::Started {
+            model_path: self.setup.model_path.to_owned(),
+            device: info.name,
+            gpu: info.uuid,
+            train_views: self.setup.dataset.train.len(),
+            test_views: self.setup.dataset.test.len(),
+            gaussians: self.device.len(&self.model),
+            iteration: self.iteration,
+            iterations: last,
+        })?;
         self.warn_about_missed_target()?;
         self.reserve_checkpoint()?;
         self.save_missing(Milestones::after(&self.setup.config.output, self.last_step, lasts))?;
@@ -374,21 +387,6 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             interrupted,
             peaks: self.peaks.peaks,
             times: self.times,
-        })?)
-    }
-
-    fn announce_start(&mut self, last: u32) -> Result<(), TrainError> {
-        self.feed.schedule_decoding(self.device, self.pace.next_image());
-        let info = self.device.info();
-        Ok(self.sink.on(&Event::Started {
-            model_path: self.setup.model_path.to_owned(),
-            device: info.name,
-            gpu: info.uuid,
-            train_views: self.setup.dataset.train.len(),
-            test_views: self.setup.dataset.test.len(),
-            gaussians: self.device.len(&self.model),
-            iteration: self.iteration,
-            iterations: last,
         })?)
     }
 }
@@ -620,17 +618,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn report_pending(&mut self) -> Result<(), TrainError> {
         let pending = self.pending.take();
         self.report(pending)
-    }
-
-    /// Warns if `--multi-view` is on and no view has a neighbour.
-    fn warn_about_lone_views(&mut self) -> Result<(), TrainError> {
-        if self.feed.others.as_ref().is_some_and(|others| others.views.is_empty()) {
-            self.warn(
-                "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
-                 sees the same points. Train with more photographs or with COLMAP's points",
-            )?;
-        }
-        Ok(())
     }
 
     /// Updates the 3D filter if the run has one, so that no Gaussian is finer than the training views resolve.
@@ -901,7 +888,8 @@ impl<B: TrainDevice> MemoryFallbacks for Trainer<'_, B> {
     fn relieve(&mut self, error: &DeviceError) -> Result<bool, TrainError> {
         let is_taken = self.device.relieve(&mut self.model, error)?;
         if is_taken {
-            self.drop_longer_neighbours();
+            let most = self.device.max_neighbours();
+            self.coarse.iter_mut().for_each(|coarse| coarse.drop_longer_lists(most));
             self.follow_training_scale()?;
         }
         Ok(is_taken)

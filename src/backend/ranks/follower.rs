@@ -100,7 +100,7 @@ impl<S: RankShard> Follower<S> {
     /// Creates a rank other than 0 from its shard, and confirms to all ranks that it has the run's scene.
     pub fn join(mut shard: S) -> Result<Self, DeviceError> {
         shard.line().check_problems()?;
-        shard.meet()?;
+        shard.connect()?;
         let (share, selection) = (None, None);
         let gradients = OwnGradients::<S>::default();
         Ok(Self { shard, share, gradients, selection, report: OwedReport::NONE })

@@ -374,7 +374,7 @@ impl<S: RankShard> Ranks for Leader<S> {
     fn begin(&mut self, config: String, scene: u64) -> Result<(), DeviceError> {
         self.command(&RankCommand::Begin { config, scene })?;
         self.shard.line().check_problems()?;
-        self.shard.meet()
+        self.shard.connect()
     }
 
     fn share_views(&mut self, image: u32, others: Vec<RankView>) {

@@ -41,7 +41,7 @@ pub trait Shard: Sized {
     fn local_mut(share: &mut Self::Share) -> &mut <Self::Device as Store<Gaussians>>::Model;
 
     /// Connects the device to those of the other ranks.
-    fn meet(&mut self) -> Result<(), DeviceError> {
+    fn connect(&mut self) -> Result<(), DeviceError> {
         Ok(())
     }
 }

@@ -404,20 +404,31 @@ impl Checkpoint {
         replace_file(&path, |file| -> Result<(), TrainError> {
             file.write_all(&(header.len() as u64).to_le_bytes()).map_err(fail)?;
             file.write_all(header.as_bytes()).map_err(fail)?;
-            let mut places = ColumnOffsets::behind(8 + header.len() as u64, &columns, rows);
+            let mut end = 8 + header.len() as u64;
+            // Offsets of the next rows of the columns.
+            let mut offsets = Vec::with_capacity(columns.len());
+            for column in &columns {
+                offsets.push(end);
+                end += rows as u64 * column.row_bytes() as u64;
+            }
+            let mut write = |chunk: &Snapshot<P>, first: usize| -> Result<(), TrainError> {
+                check_snapshot(chunk, first)?;
+                for (offset, bytes) in offsets.iter_mut().zip(bytes(chunk)) {
+                    file.seek(SeekFrom::Start(*offset)).map_err(fail)?;
+                    file.write_all(bytes).map_err(fail)?;
+                    *offset += bytes.len() as u64;
+                }
+                Ok(())
+            };
             if let Some(all) = model.whole() {
-                check_snapshot(all, 0)?;
-                places.fill(file, all).map_err(fail)?;
+                write(all, 0)?;
             } else {
                 for chunk in chunks(rows) {
                     let first = chunk.start;
-                    let rows = model.read(chunk).map_err(Into::<TrainError>::into)?;
-                    check_snapshot(&rows, first)?;
-                    places.fill(file, &rows).map_err(fail)?;
+                    write(&model.read(chunk).map_err(Into::<TrainError>::into)?, first)?;
                 }
             }
-            let data: u64 = columns.iter().map(|column| (rows * column.row_bytes()) as u64).sum();
-            file.seek(SeekFrom::Start(8 + header.len() as u64 + data)).map_err(fail)?;
+            file.seek(SeekFrom::Start(end)).map_err(fail)?;
             for table in tables {
                 file.write_all(table.bytes).map_err(fail)?;
             }
@@ -482,30 +493,5 @@ impl Checkpoint {
         // The format aligns data to 8 bytes by spaces.
         header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));
         Ok(header)
-    }
-}
-
-/// Offset of the next rows of each column.
-struct ColumnOffsets(Vec<u64>);
-
-impl ColumnOffsets {
-    /// Places the columns one behind the other from `start` on.
-    fn behind(start: u64, columns: &[CheckpointColumn], rows: usize) -> Self {
-        let mut next = start;
-        let place = |column: &CheckpointColumn| {
-            let place = next;
-            next += rows as u64 * column.row_bytes() as u64;
-            place
-        };
-        Self(columns.iter().map(place).collect())
-    }
-
-    fn fill<P: Primitive>(&mut self, file: &mut File, chunk: &Snapshot<P>) -> io::Result<()> {
-        for (place, bytes) in self.0.iter_mut().zip(bytes(chunk)) {
-            file.seek(SeekFrom::Start(*place))?;
-            file.write_all(bytes)?;
-            *place += bytes.len() as u64;
-        }
-        Ok(())
     }
 }

@@ -37,9 +37,7 @@ const TRAINING_SCALE: &str = "training_scale";
 
 /// Metadata keys of [`Paced`]: images, iterations before the last step, and seconds of training.
 const IMAGES: &str = "images";
-
 const ITERATION_BEFORE: &str = "iteration_before";
-
 const TRAINING_SECONDS: &str = "training_seconds";
 
 /// Occasion of a checkpoint.
@@ -155,6 +153,7 @@ mod tests {
 
     use super::*;
     use crate::backend::{CHUNK_ROWS, DeviceError, Rows, Snapshot};
+    use crate::memory::plan::OptionalColumns;
     use crate::model::{Gaussians, Primitive};
     use crate::train::pace::Paced;
 
@@ -165,20 +164,14 @@ mod tests {
             value = (value + 1) % 65_521;
             f32::from(value) * 0.25
         };
-        let mut fill = || {
-            let mut host = Gaussians::zeros(sh_degree, count);
-            host.groups_mut().into_iter().flatten().for_each(|v| *v = next());
-            host
-        };
-        Snapshot {
-            parameters: fill(),
-            first_moments: fill(),
-            second_moments: fill(),
-            gradient_norm_sums: (0..count).map(|_| next()).collect(),
-            views_seen: (9..).take(count).collect(),
-            absolute_norm_sums: Vec::new(),
-            filter_3d: Vec::new(),
+        let mut model: Snapshot<Gaussians> =
+            Snapshot::zeros(sh_degree, count, OptionalColumns::NONE);
+        for part in [&mut model.parameters, &mut model.first_moments, &mut model.second_moments] {
+            part.groups_mut().into_iter().flatten().for_each(|value| *value = next());
         }
+        model.gradient_norm_sums.fill_with(next);
+        model.views_seen = (9..).take(count).collect();
+        model
     }
 
     fn about(iteration: u32) -> Checkpoint {
@@ -230,6 +223,9 @@ mod tests {
             assert_eq!((passed.iteration, passed.images), (72, 4000));
             assert_eq!(passed.seconds, seconds.unwrap_or(0.0));
         }
+        let empty = about(1).write(folder.path(), &mut model(3, 0), None).unwrap();
+        assert!(StoredCheckpoint::open(&empty).unwrap().is_empty());
+        assert_eq!(read_whole(&empty), model(3, 0));
         // Another reader of the format agrees, including the alignment of the data.
         let bytes = fs::read(&path).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
@@ -358,14 +354,6 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_checkpoint_is_read_as_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = about(1).write(folder.path(), &mut model(3, 0), None).unwrap();
-        assert!(StoredCheckpoint::open(&path).unwrap().is_empty());
-        assert_eq!(read_whole(&path), model(3, 0));
-    }
-
-    #[test]
     fn the_newest_checkpoint_is_listed_first_by_number() {
         let folder = tempfile::tempdir().unwrap();
         for iteration in [900, 1000, 70] {
@@ -410,8 +398,6 @@ mod tests {
     fn another_version_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), 5);
-        let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
-        assert!(text.contains(r#""version":"1""#));
         let mut bytes = fs::read(&path).unwrap();
         let at = bytes.windows(13).position(|w| w == br#""version":"1""#).unwrap();
         bytes[at + 11] = b'7';
@@ -435,15 +421,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = written(folder.path(), 6);
         overwrite(&path, "parameters.means", 4, f32::NAN);
-        let error = StoredCheckpoint::open(&path).unwrap_err();
-        assert!(error.to_string().contains("`parameters.means` is not finite at element 4"));
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(error.contains("`parameters.means` is not finite at element 4"), "{error}");
         // This element lies beyond the first checked block.
         let path = about(7).write(folder.path(), &mut model(0, 120_000), None).unwrap();
         overwrite(&path, "second_moments.quats", 400_001, f32::INFINITY);
-        let error = StoredCheckpoint::open(&path).unwrap_err();
-        assert!(
-            error.to_string().contains("`second_moments.quats` is not finite at element 400001")
-        );
+        let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+        assert!(error.contains("`second_moments.quats` is not finite at element 400001"));
     }
 
     #[test]

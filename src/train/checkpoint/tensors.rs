@@ -18,7 +18,6 @@ const PARAMETERS: &str = "parameters";
 
 /// Names of optional columns.
 pub(super) const ABSOLUTE_NORM_SUMS: &str = "statistics.absolute_norm_sums";
-
 pub(super) const FILTER_3D: &str = "filter_3d";
 
 pub(super) struct CheckpointColumn {
@@ -407,16 +406,7 @@ mod tests {
     }
 
     fn model() -> Snapshot<Gaussians> {
-        let zeros = Gaussians::zeros(1, 5);
-        Snapshot {
-            parameters: zeros.clone(),
-            first_moments: zeros.clone(),
-            second_moments: zeros,
-            gradient_norm_sums: vec![0.0; 5],
-            views_seen: vec![0; 5],
-            absolute_norm_sums: Vec::new(),
-            filter_3d: Vec::new(),
-        }
+        Snapshot::zeros(1, 5, OptionalColumns::NONE)
     }
 
     fn tables(kind: Compensation, views: usize) -> AppearanceTables {
@@ -468,20 +458,7 @@ mod tests {
     #[test]
     fn a_bound_mesh_is_read_as_written_and_must_be_finite() {
         let folder = tempfile::tempdir().unwrap();
-        let (occasion, training_scale) = (Occasion::Requested, TrainingScale::FULL);
-        let (config, train_views) = (Config::default(), Vec::new());
-        let about =
-            Checkpoint { iteration: 7, config, train_views, occasion, training_scale, paced: None };
-        let zeros = Gaussians::zeros(1, 2);
-        let mut model = Snapshot {
-            parameters: zeros.clone(),
-            first_moments: zeros.clone(),
-            second_moments: zeros,
-            gradient_norm_sums: vec![0.0; 2],
-            views_seen: vec![0; 2],
-            absolute_norm_sums: Vec::new(),
-            filter_3d: Vec::new(),
-        };
+        let (about, mut model) = (about(0), model());
         let columns = |first: f32| BoundColumns {
             vertices: (0_u16..9).map(|i| first + f32::from(i)).collect(),
             log_scales: vec![first; 4],
@@ -561,22 +538,24 @@ mod tests {
     #[test]
     fn invalid_corners_and_values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = |broken: &FaceState| {
-            let path = written(folder.path(), None, broken);
-            StoredCheckpoint::open(&path).unwrap_err().to_string()
-        };
-        let mut broken = state();
-        broken.faces[1][2] = 5;
-        let error = refused(&broken);
-        assert!(error.contains("`faces.corners` names [2, 1, 5] at row 1 of 5"), "{error}");
-        let mut broken = state();
-        broken.statistics.reaches_px[2] = f32::NAN;
-        let error = refused(&broken);
-        assert!(error.contains("`faces.reaches_px` is not finite at element 2"), "{error}");
-        let mut broken = state();
-        broken.statistics.weights.pop();
-        let error = refused(&broken);
-        assert!(error.contains("`faces.weights` is F32 [2] instead of F32 [3]"), "{error}");
+        let cases: [(fn(&mut FaceState), &str); 3] = [
+            (|state| state.faces[1][2] = 5, "`faces.corners` names [2, 1, 5] at row 1 of 5"),
+            (
+                |state| state.statistics.reaches_px[2] = f32::NAN,
+                "`faces.reaches_px` is not finite at element 2",
+            ),
+            (
+                |state| state.statistics.weights.truncate(2),
+                "`faces.weights` is F32 [2] instead of F32 [3]",
+            ),
+        ];
+        for (damage, expected) in cases {
+            let mut broken = state();
+            damage(&mut broken);
+            let path = written(folder.path(), None, &broken);
+            let error = StoredCheckpoint::open(&path).unwrap_err().to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(super) struct LivePage {
     pace: Option<LivePace>,
     looked: Option<Instant>,
     /// True if the run is paused.
-    is_paused: bool,
+    pub(super) is_paused: bool,
     writing: Option<LiveWriting>,
     /// Iteration of the last splats.
     shown: Option<u32>,
@@ -87,11 +87,6 @@ impl LivePage {
             shown: None,
             has_complained: false,
         }
-    }
-
-    /// Pauses or resumes the run.
-    pub(super) fn set_paused(&mut self, is_paused: bool) {
-        self.is_paused = is_paused;
     }
 
     /// Checks for news after an iteration. Usually returns `None` after reading the clock.
@@ -290,9 +285,9 @@ mod tests {
         let (place, mut page) = Place::new();
         let polls = |page: &mut LivePage, seconds: f64| place.poll(page, 1, seconds).is_some();
         assert!(polls(&mut page, 0.0) && !polls(&mut page, 0.99) && polls(&mut page, 1.0));
-        page.set_paused(true);
+        page.is_paused = true;
         assert!(!polls(&mut page, 1.09) && polls(&mut page, 1.11) && polls(&mut page, 1.22));
-        page.set_paused(false);
+        page.is_paused = false;
         assert!(!polls(&mut page, 1.5) && polls(&mut page, 2.3));
     }
 
@@ -321,10 +316,8 @@ mod tests {
         page.show(1, Gaussians::zeros(0, 3), RenderMode::Dilated, Bytes(7), began);
         assert_eq!(page.held(), Bytes(7));
         // No new splats while earlier ones are being written.
-        if let Some(writing) = &page.writing {
-            while !writing.thread.is_finished() {
-                std::thread::yield_now();
-            }
+        while page.writing.as_ref().is_some_and(|writing| !writing.thread.is_finished()) {
+            std::thread::yield_now();
         }
         assert!(!needs_splats(&mut page, 2, 4.0));
         assert_eq!(page.held(), Bytes(0));
@@ -365,14 +358,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_to_show_is_reported_once() {
-        let (_place, mut page) = Place::new();
+    fn a_failure_is_reported_once_and_files_of_a_killed_run_are_removed_at_the_start() {
+        let (place, mut page) = Place::new();
         assert!(page.give_up(Instant::now()) && !page.give_up(Instant::now()));
-    }
-
-    #[test]
-    fn files_of_a_killed_run_are_removed_at_the_start() {
-        let (place, page) = Place::new();
         drop(page);
         place.write("control_1.json", PAUSE);
         place.write("splats_7.spz", "old");

@@ -76,7 +76,12 @@ pub(in crate::train) fn most_visible<E>(
     for rows in chunks(count) {
         let kept = &kept[rows.clone()];
         if kept.iter().copied().any(identity) {
-            append_kept(&mut picked, &read(rows)?, kept);
+            let from = read(rows)?;
+            for (to, from) in picked.groups_mut().into_iter().zip(from.groups()) {
+                // A column without values has width 0.
+                let rows = from.values.chunks_exact(from.width.max(1)).zip(kept);
+                to.extend(rows.filter(|(_, kept)| **kept).flat_map(|(row, _)| row));
+            }
         }
     }
     Ok(picked)
@@ -113,14 +118,6 @@ fn largest(sizes: &[f32], most: usize) -> Vec<bool> {
             _ => false,
         })
         .collect()
-}
-
-fn append_kept(to: &mut Gaussians, from: &Gaussians, kept: &[bool]) {
-    for (to, from) in to.groups_mut().into_iter().zip(from.groups()) {
-        // A column without values has width 0.
-        let rows = from.values.chunks_exact(from.width.max(1)).zip(kept);
-        to.extend(rows.filter(|(_, kept)| **kept).flat_map(|(row, _)| row));
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use super::interface::{DensifySchedule, RandomMotion, Site, StepExtras, Strategy
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, MotionReach, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::plan::DensifyShape;
 use crate::model::Gaussians;
 use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
@@ -175,12 +174,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         StepExtras { noise, ..self.extras }
     }
 
-    fn due(&self, span: ImageSpan) -> bool {
-        self.schedule.is_due(span)
-    }
-
-    fn reorders(&self, span: ImageSpan) -> bool {
-        self.schedule.reorders(span)
+    fn schedule(&self) -> DensifySchedule {
+        self.schedule
     }
 
     fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
@@ -216,10 +211,6 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
         (is_due || is_late)
             .then_some(Adjust::DecayOpacity { factor: DECAY_FACTOR, floor: DECAY_FLOOR })
     }
-
-    fn shape(&self) -> DensifyShape {
-        DensifyShape::Grow
-    }
 }
 
 #[cfg(test)]
@@ -230,6 +221,11 @@ mod tests {
     fn budget(config: &Config, views: usize) -> BudgetGrowth {
         let most = config.densify.max_points.map_or(usize::MAX, |most| most.try_into().unwrap());
         BudgetGrowth::new(config, SceneScale { extent: 1.0, unit: 1.0 }, views, most)
+    }
+
+    /// Returns the iterations up to `last` after which a densification step follows.
+    fn due(budget: &BudgetGrowth, last: u32) -> Vec<u32> {
+        (1..=last).filter(|&i| Strategy::<Cpu<f32>>::due(budget, ImageSpan::of(i))).collect()
     }
 
     #[test]
@@ -256,10 +252,7 @@ mod tests {
 
     #[test]
     fn densification_steps_come_after_whole_passes_over_the_views() {
-        let due = |views| -> Vec<u32> {
-            let budget = budget(&Config::default(), views);
-            (1..=1500).filter(|&i| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i))).collect()
-        };
+        let due = |views| due(&budget(&Config::default(), views), 1500);
         assert_eq!(due(44), [528, 660, 792, 924, 1056, 1188, 1320, 1452]);
         assert_eq!(due(255), [510, 765, 1020, 1275]);
         assert_eq!(due(1), (6..=15).map(|step| step * 100).collect::<Vec<u32>>());
@@ -268,12 +261,11 @@ mod tests {
     #[test]
     fn densification_steps_do_not_wait_for_whole_passes_if_too_few_would_be_left() {
         let mut config = Config::default();
-        let mut due = |views, iterations, until, interval| -> Vec<u32> {
+        let mut due = |views, iterations, until, interval| {
             config.optimize.iterations = iterations;
             config.densify.densify_until_iter = until;
             config.densify.densification_interval = interval;
-            let budget = budget(&config, views);
-            (1..=until).filter(|&i| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i))).collect()
+            due(&budget(&config, views), until)
         };
         let eighths = [537, 1074, 1611, 2148, 2685, 3222, 3759, 4296];
         assert_eq!(due(5000, 6000, 4800, 100), eighths);
@@ -365,8 +357,7 @@ mod tests {
         config.densify.max_points = Some(2000);
         config.optimize.iterations = 1500;
         let budget = budget(&config, 100);
-        let is_due = |&i: &u32| Strategy::<Cpu<f32>>::due(&budget, ImageSpan::of(i));
-        let steps: Vec<u32> = (1..=1500).filter(is_due).collect();
+        let steps = due(&budget, 1500);
         assert_eq!((steps.len(), steps.last()), (9, Some(&1400)));
         let grown =
             steps.into_iter().fold(300, |count, i| count + budget.new_gaussians(count, i, None));

@@ -5,7 +5,6 @@ use super::interface::{DensifySchedule, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, Candidates, Edit, EditRule, Grow, Keep, Pick, ScoreRule, Statistics};
 use crate::config::{Color, Config, RESET_OPACITY, StrategyName};
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::plan::DensifyShape;
 use crate::model::Gaussians;
 use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
@@ -126,12 +125,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
         self.extras
     }
 
-    fn due(&self, span: ImageSpan) -> bool {
-        self.schedule.is_due(span)
-    }
-
-    fn reorders(&self, span: ImageSpan) -> bool {
-        self.schedule.reorders(span)
+    fn schedule(&self) -> DensifySchedule {
+        self.schedule
     }
 
     fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
@@ -146,10 +141,6 @@ impl<D: Edit<Gaussians>> Strategy<D> for GradientGrowth {
         let mut resets = first.into_iter().chain(span.multiple(self.reset_interval));
         let is_due = resets.any(|reset| self.schedule.may_follow(reset));
         is_due.then_some(Adjust::ResetOpacity(RESET_OPACITY))
-    }
-
-    fn shape(&self) -> DensifyShape {
-        DensifyShape::Grow
     }
 }
 

@@ -26,11 +26,18 @@ pub trait Strategy<D: Edit<Gaussians>> {
     /// Returns the extras of a step beside the gradients of the loss.
     fn step_extras(&self, turn: Turn) -> StepExtras;
 
+    /// Returns the schedule of densification steps.
+    fn schedule(&self) -> DensifySchedule;
+
     /// True if a densification step follows a step.
-    fn due(&self, span: ImageSpan) -> bool;
+    fn due(&self, span: ImageSpan) -> bool {
+        self.schedule().is_due(span)
+    }
 
     /// True if Gaussians are sorted by position after that densification step.
-    fn reorders(&self, span: ImageSpan) -> bool;
+    fn reorders(&self, span: ImageSpan) -> bool {
+        self.schedule().reorders(span)
+    }
 
     /// Runs the densification step after the finished iterations.
     fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError>;
@@ -41,7 +48,9 @@ pub trait Strategy<D: Edit<Gaussians>> {
     fn adjust(&self, span: ImageSpan, images_since: Option<u32>) -> Option<Adjust>;
 
     /// Returns the shape of the memory of a densification step, as `splat plan` uses it.
-    fn shape(&self) -> DensifyShape;
+    fn shape(&self) -> DensifyShape {
+        DensifyShape::Grow
+    }
 }
 
 /// Extras of a step beside the gradients of the loss.
@@ -185,7 +194,7 @@ const REORDER_INTERVAL: u32 = 1000;
 
 /// Schedule of densification steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct DensifySchedule {
+pub struct DensifySchedule {
     from: u32,
     until: u32,
     interval: u32,

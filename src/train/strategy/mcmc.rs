@@ -79,12 +79,8 @@ impl<D: Edit<Gaussians>> Strategy<D> for Mcmc {
         StepExtras { noise: self.motion.of_step(turn), ..self.extras }
     }
 
-    fn due(&self, span: ImageSpan) -> bool {
-        self.schedule.is_due(span)
-    }
-
-    fn reorders(&self, span: ImageSpan) -> bool {
-        self.schedule.reorders(span)
+    fn schedule(&self) -> DensifySchedule {
+        self.schedule
     }
 
     /// Relocates transparent Gaussians and adds copies up to the limit and the available memory.

@@ -12,7 +12,6 @@ use crate::config::{Config, SplitBy, TrianglesOptions};
 use crate::math::Real as _;
 use crate::math::adam::floored;
 use crate::math::random::{RandomStream, RandomUse};
-use crate::memory::plan::DensifyShape;
 use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
 use crate::train::span::ImageSpan;
@@ -210,6 +209,10 @@ impl<D: Faces> Strategy<D> for TriangleGrowth {
         extras
     }
 
+    fn schedule(&self) -> DensifySchedule {
+        self.schedule
+    }
+
     fn due(&self, span: ImageSpan) -> bool {
         self.schedule.is_due(span) || self.connects(span)
     }
@@ -227,10 +230,6 @@ impl<D: Faces> Strategy<D> for TriangleGrowth {
         let [before, after] =
             [span.before, span.after].map(|done| opacity_floor(&self.options, done));
         rises(&self.options, span).then_some(Adjust::RaiseOpacityFloor { before, after })
-    }
-
-    fn shape(&self) -> DensifyShape {
-        DensifyShape::Grow
     }
 }
 

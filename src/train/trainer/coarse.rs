@@ -61,7 +61,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let gaussians = self.device.len(&self.model);
         let (iteration, iterations) = (self.iteration, schedule.last);
         self.sink.on(&Event::CoarseStarted { iteration, iterations, gaussians })?;
-        self.warn_about_lone_views()?;
+        if self.feed.others.as_ref().is_some_and(|others| others.views.is_empty()) {
+            self.warn(
+                "--multi-view compares nothing: no training view has a neighbour 2 to 30 degrees apart that \
+                 sees the same points. Train with more photographs or with COLMAP's points",
+            )?;
+        }
         if iteration > schedule.prune && iteration == schedule.start {
             self.warn(format!(
                 "transparent Gaussians stay: their prune follows iteration {}, and the coarse stage starts after \
@@ -130,14 +135,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
                 && !schedule.is_neighbour_update(self.last_step)
                 && !self.last_step.hits(schedule.prune)
         })
-    }
-
-    /// Drops the neighbours if the device has no memory for lists of their length.
-    pub(super) fn drop_longer_neighbours(&mut self) {
-        let most = self.device.max_neighbours();
-        if let Some(coarse) = &mut self.coarse {
-            coarse.drop_longer_lists(most);
-        }
     }
 
     /// Finds the nearest neighbours of all Gaussians if a term needs them and there are none that fit.

@@ -164,12 +164,8 @@ impl<B: TrainDevice> Trainer<'_, B> {
         self.has_psnr()
     }
 
-    /// Measures the PSNR of a resumed run before its first step. Returns true if it reaches the target.
-    pub(super) fn has_reached_psnr(&mut self) -> Result<bool, TrainError> {
-        if self.iteration == 0 || self.is_in_coarse() { Ok(false) } else { self.has_psnr() }
-    }
-
-    fn has_psnr(&mut self) -> Result<bool, TrainError> {
+    /// Measures the PSNR. Returns true if it reaches the target.
+    pub(super) fn has_psnr(&mut self) -> Result<bool, TrainError> {
         let (options, densify) = (&self.setup.config.optimize, &self.setup.config.densify);
         // A run with `--target-gaussians` must not end before the prune.
         let is_pruned =

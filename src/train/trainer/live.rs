@@ -25,9 +25,9 @@ impl<B: TrainDevice> Trainer<'_, B> {
         if self.answer_page()? != Some(ControlAction::Pause) {
             return Ok(());
         }
-        self.live.set_paused(true);
+        self.live.is_paused = true;
         let waited = self.wait_for_page();
-        self.live.set_paused(false);
+        self.live.is_paused = false;
         waited
     }
 

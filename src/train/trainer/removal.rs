@@ -53,23 +53,21 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn retain_heaviest(&mut self, target: usize) -> Result<usize, TrainError> {
         let started = Instant::now();
         // The prune comes only once, so it must not be skipped.
-        let pruned = self.with_memory_retry(|run| run.try_to_retain(target))?;
+        let pruned = self.with_memory_retry(|run| {
+            let settings = run.settings_in(run.iteration.max(1), run.iteration.max(1));
+            let views = &run.feed.views;
+            let trained: Vec<&View> =
+                views.split(Split::Train).iter().map(|&index| views.training_view(index)).collect();
+            let (device, model) = (&mut *run.device, &mut run.model);
+            device.weigh(model, &trained, &settings)?;
+            let candidates = device.score(model, &ScoreRule::Weight)?;
+            let selection = device.select(model, &candidates, Pick::Best(target))?;
+            Ok(device.edit(model, selection, &EditRule::Retain)?.removed)
+        })?;
         self.device.synchronize()?;
         self.clock.add_beside_iterations(started);
         self.end_density_control()?;
         Ok(pruned)
-    }
-
-    fn try_to_retain(&mut self, target: usize) -> Result<usize, TrainError> {
-        let settings = self.settings_in(self.iteration.max(1), self.iteration.max(1));
-        let views = &self.feed.views;
-        let trained: Vec<&View> =
-            views.split(Split::Train).iter().map(|&index| views.training_view(index)).collect();
-        let (device, model) = (&mut *self.device, &mut self.model);
-        device.weigh(model, &trained, &settings)?;
-        let candidates = device.score(model, &ScoreRule::Weight)?;
-        let selection = device.select(model, &candidates, Pick::Best(target))?;
-        Ok(device.edit(model, selection, &EditRule::Retain)?.removed)
     }
 
     /// Warns if a run resumes after the prune and was not pruned.

@@ -38,14 +38,11 @@ impl<B: TrainDevice> Trainer<'_, B> {
     ) -> Result<(), TrainError> {
         let iteration = self.iteration;
         let memory = self.last_step.crosses(report::MEMORY_INTERVAL) || iteration == last;
-        if memory || due.any() {
-            self.report_pending()?;
-        }
         if due.any() {
             // The following work is no training and must not wait for it.
-            let started = Instant::now();
-            self.device.synchronize()?;
-            self.clock.add_since(started);
+            self.settle_step()?;
+        } else if memory {
+            self.report_pending()?;
         }
         if memory {
             self.report_memory()?;

@@ -157,7 +157,14 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Writes the files beside the PLY and creates its folder. Returns the path of the PLY.
     pub(super) fn prepare_point_cloud(&mut self) -> Result<PathBuf, TrainError> {
         let path = new_point_cloud(self.setup.model_path, self.iteration)?;
-        self.write_exposures()?;
+        match self.read_appearance()? {
+            Some(AppearanceTables { kind: Compensation::Exposure, values, .. }) => {
+                let names = self.feed.views.names(Split::Train);
+                write_exposure_json(self.setup.model_path, &names, &values)?;
+            }
+            // An earlier part of the run may have written the file.
+            Some(_) | None => remove_exposure_json(self.setup.model_path)?,
+        }
         Ok(path)
     }
 
@@ -407,7 +414,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    // Colour tables: from a checkpoint, to a checkpoint and to `exposure.json`.
+    // Colour tables: from a checkpoint and to a checkpoint.
 
     /// Uploads the colour tables, if the run learns them: those of a checkpoint, or new ones.
     pub(super) fn begin_appearance(
@@ -428,17 +435,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
             self.appearance = Some(self.device.upload_tables(&tables)?);
         }
         Ok(())
-    }
-
-    /// Writes the learned exposures beside the model, or removes the file of an earlier part of the run.
-    pub(super) fn write_exposures(&mut self) -> Result<(), TrainError> {
-        match self.read_appearance()? {
-            Some(AppearanceTables { kind: Compensation::Exposure, values, .. }) => {
-                let names = self.feed.views.names(Split::Train);
-                Ok(write_exposure_json(self.setup.model_path, &names, &values)?)
-            }
-            Some(_) | None => Ok(remove_exposure_json(self.setup.model_path)?),
-        }
     }
 
     /// Reads the present tables. Returns an error if they are not finite.

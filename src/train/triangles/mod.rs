@@ -472,18 +472,15 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_the_vertex_in_the_middle_of_their_edge() {
-        let SplitFaces { midpoints, faces, count } = split(&[[0, 1, 2], [2, 1, 3]], 4, &[1, 0], 99);
+    fn split_neighbours_share_the_middle_of_their_edge_and_an_unselected_one_stays() {
+        let pair = [[0, 1, 2], [2, 1, 3]];
+        let SplitFaces { midpoints, faces, count } = split(&pair, 4, &[1, 0], 99);
         assert_eq!(midpoints, [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]]);
         assert_eq!(count, 2);
         let of_first = [[0, 4, 5], [4, 1, 6], [5, 6, 2], [4, 6, 5]];
         let of_second = [[2, 6, 8], [6, 1, 7], [8, 7, 3], [6, 7, 8]];
         assert_eq!(faces, [of_first, of_second].concat());
-    }
-
-    #[test]
-    fn an_unselected_neighbour_stays_as_it_is() {
-        let SplitFaces { midpoints, faces, count } = split(&[[0, 1, 2], [2, 1, 3]], 4, &[1], 3);
+        let SplitFaces { midpoints, faces, count } = split(&pair, 4, &[1], 3);
         assert_eq!((midpoints.len(), faces.len(), count), (3, 5, 1));
         assert_eq!(faces[0], [0, 1, 2]);
         assert_eq!(split(&[[0, 1, 2]], 3, &[], 9).faces, [[0, 1, 2]]);
@@ -520,14 +517,7 @@ mod tests {
         let found = split(&faces, 25, &order, usize::MAX);
         // One vertex per edge: 20 along each axis, and 16 across.
         assert_eq!((found.midpoints.len(), found.faces.len()), (56, 4 * faces.len()));
-        let mut edges: Vec<_> = found
-            .faces
-            .iter()
-            .flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]])
-            .map(|[a, b]| [a.min(b), a.max(b)])
-            .collect();
-        edges.sort_unstable();
-        let lone = edges.chunk_by(|a, b| a == b).filter(|same| same.len() == 1).count();
+        let lone = edges(&found.faces).into_iter().filter(|&count| count == 1).count();
         assert_eq!(lone, 32, "only the border has edges of one triangle");
     }
 

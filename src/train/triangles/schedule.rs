@@ -86,14 +86,10 @@ pub fn drops_hidden(options: &TrianglesOptions, span: ImageSpan, views: usize) -
 
 /// Returns the largest opacity and weight of pruned triangles after `done` images.
 pub fn prune_threshold(options: &TrianglesOptions, done: u32) -> f64 {
-    options.prune_triangles_threshold
-        + options.prune_threshold_rise * f64::from(rises_of(options, done))
-}
-
-fn rises_of(options: &TrianglesOptions, done: u32) -> u32 {
     let interval = options.opacity_floor_interval.max(1);
     let first = options.start_opacity_floor / interval;
-    (last_multiple(options, done) / interval).saturating_sub(first)
+    let rises = (last_multiple(options, done) / interval).saturating_sub(first);
+    options.prune_triangles_threshold + options.prune_threshold_rise * f64::from(rises)
 }
 
 /// Returns the last multiple of the interval up to `done`. Shortly after the mesh is connected, the last one before.

@@ -1,5 +1,5 @@
 // State of the page, for people and for tests.
-import licenses from '../dist/LICENSES.txt';
+import licenses from '../LICENSES.txt';
 
 export const NO_WEBGL2 = 'This browser cannot draw the scene: it has no WebGL2. Turn on hardware acceleration in its '
   + 'settings, or open the page in another browser.';

@@ -1,5 +1,5 @@
-//! Density control of all ranks: every rank finds the same candidates and the same selection by what is sent of
-//! all rows, and edits its own. No row changes its rank but by [`DealtRows::reorder`].
+//! Density control of all ranks: every rank computes the same candidates and the same selection from columns of all
+//! rows, and edits its own rows. Rows change their rank only in [`DealtRows::reorder`].
 //!
 //! [`DealtRows::reorder`]: crate::backend::ranks::DealtRows::reorder
 
@@ -23,7 +23,7 @@ use crate::dataset::View;
 use crate::math::Real;
 use crate::model::Gaussians;
 
-/// Columns by which rows are scored.
+/// Columns that determine the scores of rows.
 #[derive(Debug, Deserialize, Serialize)]
 struct ScoredRows {
     log_scales: Vec<f32>,
@@ -51,12 +51,12 @@ struct RankEdit {
     copied: usize,
     split: usize,
     removed: usize,
-    /// Which rows were kept: of those before, and of one that each of the selected has added.
+    /// True for each kept row, among the earlier rows and then one new row per selected row.
     kept: Vec<bool>,
 }
 
 impl SharedEdits for CpuShard {
-    /// Rows of all ranks, by their numbers.
+    /// Rows of all ranks by their numbers.
     type Selection = Selection;
 
     fn score(&mut self, share: &ModelShare, rule: &ScoreRule) -> Result<Candidates, DeviceError> {
@@ -103,11 +103,11 @@ impl SharedEdits for CpuShard {
         views: &[View],
         sampled_from: f64,
     ) -> Result<(), DeviceError> {
-        // The screen's filter does not matter to it.
+        // The 3D filter does not depend on the screen's filter.
         let points = views.iter().map(|view| viewpoint(view, sampled_from, Footprint::DILATED));
         let points: Vec<_> = points.collect();
         let nearest = smooth::nearest(&share.local, &points);
-        // Rows that no view samples get that of the farthest of all ranks.
+        // Rows that no view samples get the filter of the farthest row of all ranks.
         let farthest = self.line.all_gather(&smooth::farthest(&nearest))?;
         let farthest = farthest.into_iter().fold(0.0, Real::max);
         smooth::set(&mut share.local, &points, &nearest, farthest);
@@ -117,8 +117,8 @@ impl SharedEdits for CpuShard {
 }
 
 impl CpuShard {
-    /// The rows of all ranks as far as they are scored, in the order of their numbers. Absolute gradients that
-    /// some ranks have and others have not are zero on the others, whose rows no view has seen.
+    /// Collects the scored columns of all ranks in the order of the rows' numbers. Absolute gradients are zero on ranks
+    /// without that column, because no view has seen their rows.
     fn all_scored(&mut self, share: &ModelShare) -> Result<Model<f32>, DeviceError> {
         let mut of_ranks = self.line.all_gather(&ScoredRows::of(&share.local))?;
         let has_absolute = of_ranks.iter().any(|scored| !scored.absolute_norm_sums.is_empty());
@@ -132,7 +132,7 @@ impl CpuShard {
             Ok::<_, DeviceError>(numbering.in_order(&columns, width))
         };
         let mut all = Model::new(&Gaussians::zeros(0, 0));
-        // What counts the rows; nothing looks at where they are.
+        // The length counts the rows. The positions are not used.
         all.columns[Parameter::Means as usize].values = vec![0.0; share.numbering.len() * 3];
         all.column_mut(Parameter::LogScales).values = floats(|scored| &mut scored.log_scales, 3)?;
         all.column_mut(Parameter::OpacityLogits).values =
@@ -147,7 +147,7 @@ impl CpuShard {
         Ok(all)
     }
 
-    /// The selected rows that this rank has.
+    /// Returns the selected rows of this rank.
     fn own(&self, numbering: &Numbering, selected: &[Growing]) -> Vec<Growing> {
         let rank = self.rank();
         let found = selected.iter().map(|growing| (numbering.find(growing.row), growing.size));
@@ -183,7 +183,7 @@ impl CpuShard {
             removed: sum(|edit| edit.removed),
             moved: 0,
         };
-        // A rank's rows before come first among its own, then one of each that was selected of it.
+        // The earlier rows of a rank come first, then one new row per selected row.
         let mut next = vec![0; edits.len()];
         let born = selected.iter().map(|growing| share.numbering.find(growing.row).0);
         let mut owners = Vec::with_capacity(share.numbering.len() + selected.len());
@@ -207,8 +207,8 @@ impl CpuShard {
         Edited { removed: before - selected.len(), ..Edited::default() }
     }
 
-    /// Writes copies, of which each source has a share. New rows stay with their sources; to the dead of other
-    /// ranks the copies' parameters travel.
+    /// Writes copies that share the opacity of their sources. New rows stay on the ranks of their sources. Parameters
+    /// of copies in place of dead rows are sent to the ranks of those rows.
     fn share(
         &mut self,
         share: &mut ModelShare,

@@ -1,7 +1,7 @@
-//! The processor as one of several ranks, which train one model together.
+//! CPU backend of one of several ranks that train one model together.
 //!
-//! Sums run in the order of views and of the rows' numbers, so that ranks get the numbers of one process with as many
-//! views a step.
+//! Sums run in the order of views and of the rows' numbers, so that the results equal those of one process with the
+//! same number of views per step.
 
 mod density;
 mod share;

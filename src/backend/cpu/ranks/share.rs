@@ -1,4 +1,4 @@
-//! The processor of a rank, and the rows that it has: given to ranks, read from them and put in order.
+//! CPU backend and rows of a rank: distribution, reading and sorting of rows.
 
 use std::ops::Range;
 
@@ -13,18 +13,18 @@ use crate::memory::Bytes;
 use crate::memory::plan::OptionalColumns;
 use crate::model::{Gaussians, Primitive as _};
 
-/// The rows of a model that a rank has.
+/// Rows of a model on one rank.
 #[derive(Clone, Debug)]
 pub struct ModelShare {
     pub(super) local: Model<f32>,
-    /// Which rank has which rows.
+    /// Ranks of all rows.
     pub(super) numbering: Numbering,
-    /// The columns that the rows of all ranks have and not every model: a rank without rows does not show it.
+    /// Optional columns of the whole model, because a rank without rows has none.
     pub(super) optional: OptionalColumns,
 }
 
 impl ModelShare {
-    /// These rows of a rank by this numbering.
+    /// Wraps the rows of a rank in this numbering.
     pub(super) fn new(local: Model<f32>, numbering: Numbering, rank: u32) -> Self {
         let (optional, none) = (local.optional(), Numbering::of_owners(0, []));
         let mut share = Self { local, numbering: none, optional };
@@ -32,7 +32,7 @@ impl ModelShare {
         share
     }
 
-    /// Numbers the rows again; their number is unchanged.
+    /// Replaces the numbering of an unchanged count of rows.
     pub(super) fn renumber(&mut self, numbering: Numbering, rank: u32) {
         let numbers = numbering.numbers_of(rank);
         debug_assert_eq!(numbers.len(), self.local.len());
@@ -41,14 +41,14 @@ impl ModelShare {
     }
 }
 
-/// The processor of one of the ranks.
+/// CPU backend of a rank.
 pub struct CpuShard {
     pub(super) cpu: Cpu<f32>,
     pub(super) line: RankLine,
 }
 
 impl CpuShard {
-    /// The processor of a rank, and its way to the others.
+    /// Wraps the backend of a rank and its connection to the others.
     pub fn new(cpu: Cpu<f32>, line: RankLine) -> Self {
         Self { cpu, line }
     }
@@ -132,7 +132,7 @@ impl DealtRows for CpuShard {
         rows::sample(&self.line, &share.numbering, numbers, own)
     }
 
-    /// Sorts the rows along the Z-curve, as one rank does, and distributes them again.
+    /// Sorts all rows along the Z-curve and distributes them again.
     fn reorder(&mut self, share: &mut ModelShare, cube: &Cube) -> Result<(), DeviceError> {
         let places = &share.local.columns[0].values;
         let keys = places.as_chunks::<3>().0.iter().map(|&place| cube.key(place));
@@ -140,13 +140,13 @@ impl DealtRows for CpuShard {
         share.numbering.check(&of_ranks, 1)?;
         let keys = share.numbering.in_order(&of_ranks, 1);
         let mut before_from_after: Vec<usize> = (0..keys.len()).collect();
-        // A stable sort: rows of one key keep their order.
+        // The sort is stable.
         before_from_after.sort_by_key(|&number| keys[number]);
         self.follow(share, &before_from_after)
     }
 
     fn shape(&self, share: &ModelShare) -> ModelShape {
-        // An estimate for all ranks from the bytes of this one.
+        // The bytes of all ranks are estimated from this rank.
         let (rows, own) = (share.numbering.len(), share.local.len().max(1) as u64);
         let [parameters, optimizer] =
             share.local.bytes().map(|bytes| Bytes(bytes.0 * rows as u64 / own));
@@ -160,7 +160,7 @@ impl DealtRows for CpuShard {
 }
 
 impl CpuShard {
-    /// Moves the rows to where they are dealt when the row of number `before_from_after[n]` gets number n.
+    /// Renumbers the row of number `before_from_after[n]` to n, and distributes the rows again.
     fn follow(
         &mut self,
         share: &mut ModelShare,
@@ -169,7 +169,7 @@ impl CpuShard {
         let (rank, world) = (self.rank(), self.world() as usize);
         let dealt = Numbering::dealt(self.world(), before_from_after.len());
         let (mut leaving, mut arriving) = (vec![Vec::new(); world], vec![0; world]);
-        // The rank that each of the rows comes from that this one has then.
+        // Earlier rank of each new row of this rank.
         let mut from = Vec::new();
         for (&before, after) in before_from_after.iter().zip(dealt.owners()) {
             let (owner, place) = share.numbering.find(before);
@@ -183,8 +183,8 @@ impl CpuShard {
         }
         let outgoing: Vec<_> = leaving.iter().map(|rows| share.local.block(rows)).collect();
         let incoming: Vec<RowBlock<f32>> = self.line.all_to_all(&outgoing)?;
-        let no_rows = Gaussians::empty(share.local.sh_degree);
-        let mut local = Model::with_room(&no_rows, 0, self.cpu.storage);
+        let mut local =
+            Model::with_room(&Gaussians::empty(share.local.sh_degree), 0, self.cpu.storage);
         let mut next = Vec::with_capacity(world);
         for ((rank, block), rows) in (0..).zip(&incoming).zip(&arriving) {
             check_block(&local, rank, block, *rows)?;
@@ -203,7 +203,7 @@ impl CpuShard {
     }
 }
 
-/// Fails unless a rank sends as many rows as it has to.
+/// Fails unless a rank sends the expected number of rows.
 pub(super) fn check_block(
     model: &Model<f32>,
     rank: u32,

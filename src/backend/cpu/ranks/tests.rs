@@ -1,4 +1,4 @@
-//! Ranks against one process that takes as many views a step: the same model, bit for bit.
+//! Ranks must train the same model, bit for bit, as one process with the same number of views per step.
 
 use std::sync::Arc;
 use std::thread;
@@ -27,7 +27,7 @@ const SIZE: [u32; 2] = [40, 32];
 const ROWS: usize = 400;
 const CUBE: Cube = Cube { centre: [0.0; 3], half_side: 3.0 };
 
-/// Gaussians in a box before the cameras, of all sizes and opacities.
+/// Returns Gaussians of various sizes and opacities in front of the cameras.
 fn gaussians() -> Gaussians {
     let stream = RandomStream::new(7, 0, RandomUse::Initialise);
     let mut next = (0..).map(|index| f32::of(stream.normal(index)));
@@ -42,7 +42,7 @@ fn gaussians() -> Gaussians {
     host
 }
 
-/// Views from places side by side.
+/// Returns views side by side.
 fn views() -> Vec<View> {
     let [width, height] = SIZE;
     let camera = Camera { width, height, focal_px: [40.0; 2], centre_px: [20.0, 16.0] };
@@ -55,7 +55,7 @@ fn views() -> Vec<View> {
     (0..5).map(view).collect()
 }
 
-/// The photograph of a view, by its index, with maps of a tilted wall.
+/// Returns the photograph of a view, with maps of a tilted wall.
 fn photograph(index: usize) -> Arc<Image> {
     let [width, height] = SIZE;
     let stream = RandomStream::new(index as u64, 1, RandomUse::Initialise);
@@ -68,7 +68,7 @@ fn photograph(index: usize) -> Arc<Image> {
     Arc::new(Image { width, height, rgb, mask: None, depth, normals })
 }
 
-/// All that ranks compare by.
+/// Returns all terms that ranks support.
 fn terms() -> Terms {
     Terms::photometric(0.2).with(Term::InverseDepth, 0.01).with(Term::NormalMap, 0.01)
 }
@@ -77,12 +77,12 @@ fn settings() -> RenderSettings {
     RenderSettings { sh_degree: 1, background: [0.1, 0.2, 0.3], ..RenderSettings::DEFAULT }
 }
 
-/// A photograph that no rank can decode.
+/// View whose photograph cannot be decoded.
 const BROKEN: usize = 99;
 
 type RankedCpu = Leader<CpuShard>;
 
-/// Rank 0.
+/// Creates rank 0.
 fn leader_of(exchange: Exchange, storage: Storage) -> RankedCpu {
     let line = RankLine::new(exchange);
     let mut leader = Leader::new(CpuShard::new(Cpu::with_storage(storage, 3), line));
@@ -90,7 +90,7 @@ fn leader_of(exchange: Exchange, storage: Storage) -> RankedCpu {
     leader
 }
 
-/// Follows rank 0 until it is let go.
+/// Follows rank 0 until its end.
 fn follow(exchange: Exchange, storage: Storage) -> Result<(), DeviceError> {
     let line = RankLine::new(exchange);
     assert!(matches!(Opening::receive(&line)?, Opening::Begin { .. }));
@@ -127,7 +127,7 @@ fn with_ranks<T>(world: u32, storage: Storage, work: impl FnOnce(&mut RankedCpu)
     })
 }
 
-/// Returns the result of work after which all ranks have failed.
+/// Returns the result of `work`, after which all ranks have failed.
 fn with_failing_ranks<T>(world: u32, work: impl FnOnce(&mut RankedCpu) -> T) -> T {
     let mut group = Exchange::threads(world).into_iter();
     let leader = group.next().unwrap();
@@ -169,7 +169,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
         ViewSetup { view, settings, surface: false, observe, divisor: Divisor::One }
     }
 
-    /// A step over these views; returns their losses.
+    /// Trains a step on these views. Returns their losses.
     fn step(&mut self, indices: &[usize]) -> Vec<f64> {
         self.try_step(indices).unwrap()
     }
@@ -235,7 +235,7 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
 
 const KEEP: Keep = Keep { opacity_min: 0.2, scale_max: Some(0.5), unseen: true };
 
-/// Everything that strategies do with a model; what comes of each part.
+/// Makes all changes of strategies. Returns the model after each part.
 fn script<D: TrainDevice<Target = Arc<Image>>>(
     device: &mut D,
 ) -> Vec<(&'static str, Snapshot<Gaussians>)> {
@@ -290,7 +290,7 @@ fn script<D: TrainDevice<Target = Arc<Image>>>(
 }
 
 #[test]
-fn ranks_come_to_the_bytes_of_one_process() {
+fn ranks_compute_the_bytes_of_one_process() {
     let one = script(&mut Cpu::<f32>::new());
     for world in [1, 2, 3, 4] {
         let ranks = with_ranks(world, Storage::Full, script);
@@ -303,33 +303,39 @@ fn ranks_come_to_the_bytes_of_one_process() {
 
 #[test]
 fn compact_state_is_that_of_one_process_until_it_is_rounded() {
-    fn start<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gaussians>; 2] {
-        let mut run = TestRun::new(device);
-        run.device.reorder(&mut run.model, &CUBE).unwrap();
-        let start = run.snapshot();
-        run.step(&[0, 1, 2]);
-        [start, run.snapshot()]
-    }
-    let [before, after] = with_ranks(3, Storage::Compact, start);
-    let [start, expected] = start(&mut Cpu::<f32>::with_storage(Storage::Compact, 3));
-    assert!(before == start);
+    let (start, after) = with_ranks(3, Storage::Compact, first_step);
+    let (expected_start, expected) = first_step(&mut Cpu::<f32>::with_storage(Storage::Compact, 3));
+    assert!(start == expected_start);
     let far = expected.parameters.sh_dc.iter().zip(&after.parameters.sh_dc);
     // A step is 3e-3, and 16-bit floats next to 1 are 5e-4 apart.
     assert!(far.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) < 2e-3);
     assert_eq!(expected.views_seen, after.views_seen);
 }
 
+/// Returns the model before and after a step.
+fn first_step<D: TrainDevice<Target = Arc<Image>>>(
+    device: &mut D,
+) -> (Snapshot<Gaussians>, Snapshot<Gaussians>) {
+    let mut run = TestRun::new(device);
+    run.device.reorder(&mut run.model, &CUBE).unwrap();
+    let start = run.snapshot();
+    run.step(&[0, 1, 2]);
+    (start, run.snapshot())
+}
+
 #[test]
 fn shown_views_and_samples_are_those_of_one_process() {
-    fn shown<D: TrainDevice>(device: &mut D) -> ([Rendered; 2], Gaussians) {
-        let mut model = device.upload(&gaussians()).unwrap();
-        let images = [RenderRequest::COUNTS, RenderRequest::SURFACE].map(|request| {
-            let frame = device.render(&model, &views()[1], &settings(), request).unwrap();
-            device.image(&frame).unwrap()
-        });
-        (images, device.sample(&mut model, &[399, 0, 0, 77]).unwrap())
-    }
-    assert_eq!(with_ranks(3, Storage::Full, shown), shown(&mut Cpu::<f32>::new()));
+    assert_eq!(shown(&mut Cpu::<f32>::new()), with_ranks(3, Storage::Full, shown));
+}
+
+/// Returns two pictures and a sample.
+fn shown<D: TrainDevice>(device: &mut D) -> ([Rendered; 2], Gaussians) {
+    let mut model = device.upload(&gaussians()).unwrap();
+    let pictures = [RenderRequest::COUNTS, RenderRequest::SURFACE].map(|request| {
+        let frame = device.render(&model, &views()[1], &settings(), request).unwrap();
+        device.image(&frame).unwrap()
+    });
+    (pictures, Store::sample(device, &mut model, &[399, 0, 0, 77]).unwrap())
 }
 
 #[test]
@@ -349,10 +355,10 @@ fn a_model_that_is_read_and_dealt_to_other_ranks_stays_the_same() {
     }
 }
 
-// Broken photographs and rows, and ranks that have none.
+// Broken photographs and rows, and ranks without rows.
 
 #[test]
-fn a_view_that_cannot_be_decoded_leaves_the_step_to_the_others() {
+fn a_view_that_cannot_be_decoded_is_left_out_of_the_step() {
     let (losses, found) = with_ranks(3, Storage::Full, |leader| {
         let mut run = TestRun::new(leader);
         (run.step(&[0, BROKEN, 2]), run.snapshot())
@@ -364,7 +370,7 @@ fn a_view_that_cannot_be_decoded_leaves_the_step_to_the_others() {
 }
 
 #[test]
-fn a_row_that_is_not_finite_is_told_by_its_number_whoever_has_it() {
+fn a_row_that_is_not_finite_is_reported_by_its_number_on_any_rank() {
     for row in [0, 150, 399] {
         let message = with_failing_ranks(3, |leader| {
             let mut host = gaussians();
@@ -375,10 +381,11 @@ fn a_row_that_is_not_finite_is_told_by_its_number_whoever_has_it() {
     }
 }
 
-/// A model so small that one rank has all of it.
+/// Uses a small model, all of whose rows are on one rank.
 #[test]
-fn ranks_without_rows_draw_and_are_given_some_when_rows_are_dealt_anew() {
-    assert!(small(&mut Cpu::<f32>::new()) == with_ranks(3, Storage::Full, small));
+fn ranks_without_rows_draw_and_get_rows_at_the_next_distribution() {
+    let mut one = Cpu::<f32>::new();
+    assert!(small(&mut one) == with_ranks(3, Storage::Full, small));
 }
 
 fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gaussians>; 2] {
@@ -386,7 +393,7 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
     run.statistics = Statistics::Both;
     run.step(&[0, 1, 2]);
     let optional = run.device.optional(&run.model);
-    assert!(optional.absolute_norm_sums, "whoever has the rows");
+    assert!(optional.absolute_norm_sums, "on any rank");
     let before = run.snapshot();
     for key in 0..3 {
         let all = ScoreRule::Gradient { min: 0.0, small_max: 0.0 };
@@ -397,7 +404,7 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
     run.device.reorder(&mut run.model, &CUBE).unwrap();
     run.step(&[3, 0, 2]);
     let after = run.snapshot();
-    // Opacities are below 2, so that no Gaussian is left.
+    // All opacities are below 2, so no Gaussian is left.
     let none = Keep { opacity_min: 2.0, scale_max: None, unseen: true };
     let edit = EditRule::Grow { large: Grow::Copy, keep: none };
     let by_gradient = ScoreRule::Gradient { min: f64::INFINITY, small_max: 0.0 };
@@ -408,7 +415,7 @@ fn small<D: TrainDevice<Target = Arc<Image>>>(device: &mut D) -> [Snapshot<Gauss
 }
 
 #[test]
-fn a_rank_whose_scene_is_another_one_is_named_by_all() {
+fn a_rank_with_another_scene_is_named_by_all() {
     let mut group = Exchange::threads(3).into_iter();
     let leader = group.next().unwrap();
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Views drawn by ranks: splats on their way to the rank that draws, and gradients on their way back.
+//! Views drawn by ranks: exchange of splats and gradients between the rank of a view and the ranks of rows.
 
 use super::share::{CpuShard, ModelShare};
 use crate::backend::cpu::frame::{self, Frame};
@@ -14,24 +14,24 @@ use crate::backend::{
 };
 use crate::dataset::View;
 
-/// Views that ranks draw at the same time, one each at most.
+/// Views that ranks draw at the same time, at most one per rank.
 pub struct SharedRound {
     /// Splats of this rank's rows in the view of each rank.
     own: Vec<Option<OwnSplats>>,
 }
 
-/// The rows of this rank in a view.
+/// Splats of this rank's rows in a view.
 struct OwnSplats {
     view: DrawnView<f32>,
     drawing: DrawSettings,
-    /// By the rank's own rows.
+    /// Splats with row numbers of this rank.
     splats: Vec<Splat<f32>>,
-    /// The first row that was left out because it is broken.
+    /// Error of the first row that is not finite.
     fault: Option<DeviceError>,
 }
 
 impl OwnSplats {
-    /// Fails unless the rank that has drawn the splats sends a value of each.
+    /// Fails unless the drawing rank sends one value per splat.
     fn check(&self, rank: u32, values: usize) -> Result<(), DeviceError> {
         if values == self.splats.len() {
             return Ok(());
@@ -43,7 +43,7 @@ impl OwnSplats {
 
 impl SharedViews for CpuShard {
     type Round = SharedRound;
-    /// In the order of the rows' numbers, which they go by.
+    /// Splats in the order of row numbers of the whole model.
     type Splats = Vec<Splat<f32>>;
 
     fn project(
@@ -51,7 +51,14 @@ impl SharedViews for CpuShard {
         share: &ModelShare,
         setups: &[Option<&ViewSetup>],
     ) -> Result<(SharedRound, Vec<Splat<f32>>), DeviceError> {
-        let own: Vec<_> = setups.iter().map(|setup| setup.map(|s| own_splats(share, s))).collect();
+        let own_splats = |setup: &ViewSetup| {
+            let drawing = setup.drawing();
+            let viewpoint = viewpoint(&setup.view, drawing.near, drawing.footprint);
+            let view = DrawnView::new(viewpoint, &drawing);
+            let (splats, fault) = project(&share.local, &view);
+            OwnSplats { view, drawing, splats, fault }
+        };
+        let own: Vec<_> = setups.iter().map(|setup| setup.map(own_splats)).collect();
         let outgoing = own.iter().map(|own| {
             let splats = own.iter().flat_map(|own| &own.splats);
             let number = |row| usize::try_from(share.local.number(row)).unwrap_or(usize::MAX);
@@ -102,7 +109,7 @@ impl SharedViews for CpuShard {
         frame: Option<Frame<f32, Scored<Drawn>>>,
         gradients: &mut Gradients<f32>,
     ) -> Result<(), DeviceError> {
-        let incoming = self.bring_back(share, frame.map(Frame::into_screen_gradients))?;
+        let incoming = self.return_values(share, frame.map(Frame::into_screen_gradients))?;
         for ((rank, own), screen) in (0..).zip(round.own).zip(incoming) {
             let (Some(own), Some(screen)) = (own, screen) else { continue };
             own.check(rank, screen.len())?;
@@ -138,7 +145,7 @@ impl SharedViews for CpuShard {
                 }
                 None => None,
             };
-            let incoming = self.bring_back(share, weights)?;
+            let incoming = self.return_values(share, weights)?;
             for ((rank, own), weights) in (0..).zip(&round.own).zip(incoming) {
                 let (Some(own), Some(weights)) = (own, weights) else { continue };
                 own.check(rank, weights.len())?;
@@ -150,14 +157,14 @@ impl SharedViews for CpuShard {
         Ok(())
     }
 
-    /// An error of any rank is one of all.
+    /// Returns an error on all ranks if any rank has one.
     fn step(
         &mut self,
         share: &mut ModelShare,
         gradients: Gradients<f32>,
         step: &AdamStep,
     ) -> Result<(), DeviceError> {
-        // Rows of two ranks are rounded by different numbers.
+        // Ranks must round by different random numbers.
         let seed = self.cpu.seed ^ u64::from(self.rank()) << 32;
         let moved = adam::step(&mut share.local, &gradients, step, seed, None);
         let moved = gradients.views.into_iter().find_map(|view| view.fault).map_or(moved, Err);
@@ -171,9 +178,9 @@ impl SharedViews for CpuShard {
 }
 
 impl CpuShard {
-    /// Values of a view's splats to the ranks of their rows; takes those of the own rows in the view of each
-    /// rank, in the order of the rows.
-    fn bring_back<T>(
+    /// Sends the values of a view's splats to the ranks of their rows. Returns the values of this rank's rows in the
+    /// view of each rank, in the order of rows.
+    fn return_values<T>(
         &mut self,
         share: &ModelShare,
         found: Option<(Vec<Splat<f32>>, Vec<T>)>,
@@ -196,15 +203,7 @@ impl CpuShard {
     }
 }
 
-fn own_splats(share: &ModelShare, setup: &ViewSetup) -> OwnSplats {
-    let drawing = setup.drawing();
-    let viewpoint = viewpoint(&setup.view, drawing.near, drawing.footprint);
-    let view = DrawnView::new(viewpoint, &drawing);
-    let (splats, fault) = project(&share.local, &view);
-    OwnSplats { view, drawing, splats, fault }
-}
-
-/// The error of a row by the row's number.
+/// Replaces the row of an error by its number in the whole model.
 fn numbered(error: DeviceError, share: &ModelShare) -> DeviceError {
     match error {
         DeviceError::NotFinite { primitive, index, group, value } => {

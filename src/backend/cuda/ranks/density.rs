@@ -1,5 +1,5 @@
-//! Density control of all ranks. Each share is a sample of the whole scene: what is so many of the best of all
-//! rows is of each rank its part of them.
+//! Density control of all ranks. The rows of a rank are a sample of the whole scene, so each rank selects its
+//! proportional part.
 
 use super::share::{CudaShard, CudaShare, ScoredShares, parts};
 use crate::backend::cuda::Selection;
@@ -33,7 +33,7 @@ impl SharedEdits for CudaShard {
     ) -> Result<Selection> {
         let rank = self.rank() as usize;
         let rows = share.numbering.counts();
-        // Those that were scored last, unless the edit is one without candidates.
+        // Use the last scores unless the edit has no candidates.
         let is_scored = candidates.count() > 0;
         let scored = self.scored.take().filter(|_| is_scored);
         let own = scored.as_ref().map_or(*candidates, |scored| scored.own);
@@ -80,7 +80,7 @@ impl SharedEdits for CudaShard {
             smooth::smooth_among(session, &mut share.local, &views, sampled_from, |farthest| {
                 let mut own = [0];
                 farthest.download(&session.stream, 0, &mut own)?;
-                // Depths are not below 0: their bits order as they do.
+                // The bits of non-negative depths have the order of the depths.
                 let all = line.all_gather(&own)?.into_iter().flatten().fold(0, u32::max);
                 farthest.upload(&session.stream, 0, &[all])
             })
@@ -89,7 +89,7 @@ impl SharedEdits for CudaShard {
 }
 
 impl CudaShard {
-    /// A rule with a key of this rank's own.
+    /// Replaces the key of a rule by that of this rank.
     fn own_rule(&self, rule: ScoreRule) -> ScoreRule {
         match rule {
             ScoreRule::Disagreement { small_max, key } => {

@@ -1,4 +1,4 @@
-//! The way from this rank's GPU to those of the others.
+//! NCCL connection between the GPUs of all ranks.
 
 use std::ffi::c_void;
 
@@ -11,15 +11,15 @@ use crate::backend::ranks::RankLine;
 use crate::layout::LIBRARY_SCRATCH;
 use crate::memory::plan::nccl_blocks;
 
-/// Bytes that each rank sends to each other one for the first time, which connects them.
+/// Bytes of the first exchange between two ranks, which makes NCCL connect.
 const FIRST_BYTES: usize = 1 << 20;
 
-/// NCCL's communicator of all ranks.
+/// NCCL communicator of all ranks.
 pub(super) struct GpuLink {
     communicator: Communicator,
 }
 
-/// Memory of this rank's GPU that goes to another, or comes from it.
+/// GPU memory that is sent to a rank or received from it.
 pub(super) struct RankPart {
     pub(super) rank: u32,
     pub(super) range: DeviceRange,
@@ -33,7 +33,7 @@ impl RankPart {
 }
 
 impl GpuLink {
-    /// Connects the GPUs of all ranks, which must be different ones. All ranks need NCCL of one version.
+    /// Connects the GPUs of all ranks. They must be different GPUs and have the same version of NCCL.
     pub(super) fn join(line: &RankLine, session: &Session) -> Result<Self> {
         let library = agreed_library(line, session)?;
         let id = match line.rank() {
@@ -48,7 +48,7 @@ impl GpuLink {
                 UniqueId::from_bytes(id.ok_or_else(|| of_first("it sends no id of NCCL"))?)
             }
         };
-        // Of the rank that may take least.
+        // The smallest budget of all ranks counts.
         let budgets = line.all_gather(&session.heap.budget().0)?;
         let budget = budgets.into_iter().min().unwrap_or(u64::MAX);
         let blocks = Some(nccl_blocks(Bytes(budget)));
@@ -59,7 +59,7 @@ impl GpuLink {
         Ok(link)
     }
 
-    /// Makes NCCL connect, and take its memory, which it would do in the first step.
+    /// Makes NCCL connect and allocate its memory before the first step.
     fn connect(&self, line: &RankLine, session: &Session) -> Result {
         let others: Vec<u32> = (0..line.world()).filter(|&rank| rank != line.rank()).collect();
         let places = others.len() as u64 + 1;
@@ -76,8 +76,8 @@ impl GpuLink {
         session.stream.synchronize()
     }
 
-    /// Sends each part to its rank and receives each from its rank, where the stream has come so far. For each
-    /// part that a rank receives another sends one of as many bytes.
+    /// Enqueues sending and receiving of these parts on the stream. Each received part matches a sent part of the same
+    /// length.
     pub(super) fn exchange(
         &self,
         stream: &Stream,
@@ -87,19 +87,19 @@ impl GpuLink {
         let Some(raw) = stream.raw() else { return Ok(()) };
         let [sends, receives] =
             [sends, receives].map(|parts| parts.iter().map(RankPart::part).collect::<Vec<_>>());
-        // SAFETY: the parts are ranges of blocks that are alive, of which those that receive are borrowed by
-        // nobody else; later work on them, and on blocks in their place, is put on the same stream.
+        // SAFETY: the parts are ranges of live blocks, and nothing else borrows the received parts. Later work on these
+        // blocks, or on blocks in their place, is enqueued on the same stream.
         unsafe { self.communicator.exchange(&sends, &receives, raw.cast::<c_void>()) }
             .map_err(failed)
     }
 
-    /// Fails where the network has lost a rank.
+    /// Fails if NCCL has noticed a fault of the network.
     pub(super) fn check(&self) -> Result {
         self.communicator.check().map_err(failed)
     }
 }
 
-/// NCCL, where all ranks have it in the same version and no two of them the same GPU.
+/// Returns NCCL if all ranks have the same version and different GPUs.
 fn agreed_library(line: &RankLine, session: &Session) -> Result<&'static Library> {
     let found = Library::find();
     let uuid = session.device.uuid().to_owned();
@@ -134,7 +134,7 @@ fn of_first(message: &str) -> DeviceError {
     DeviceError::OfRank { rank: 0, message: message.to_owned() }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "what `map_err` calls")]
+#[expect(clippy::needless_pass_by_value, reason = "called by `map_err`")]
 fn failed(error: NcclError) -> DeviceError {
     DeviceError::Unavailable(error.to_string())
 }

@@ -1,16 +1,17 @@
-//! The GPU as one of several ranks, which train one model together.
+//! CUDA backend of one of several ranks that train one model together.
 //!
-//! Each rank has a share of the rows, spread over the whole scene, so that density control of the shares is that of the
-//! model: thresholds and numbers are those of all ranks, and each share gets its part of the new Gaussians. Rows stay
-//! with their ranks until a model is loaded. Their numbers are those of rank 0's rows, then of rank 1's, and so on.
+//! Each rank has a share of the rows, spread over the whole scene. Density control of the shares therefore represents
+//! that of the model: thresholds and counts are those of all ranks, and each rank adds its part of the new Gaussians.
+//! Rows stay on their ranks until a model is loaded. The rows of rank 0 are numbered first, then those of rank 1, and
+//! so on.
 //!
 //! | file | content |
 //! |---|---|
-//! | `link.rs` | bytes from GPU to GPU, by NCCL |
-//! | `share.rs` | the device and its rows |
-//! | `projection.rs` | rows projected into a view of this rank or of another |
-//! | `views.rs` | views drawn, and gradients brought back |
-//! | `density.rs` | candidates chosen by thresholds of all ranks, and edits |
+//! | `link.rs` | NCCL connection between the GPUs |
+//! | `share.rs` | device and rows of a rank |
+//! | `projection.rs` | projection of rows into a view of any rank |
+//! | `views.rs` | drawing of views, and exchange of their gradients |
+//! | `density.rs` | scores, selections and edits |
 
 mod density;
 mod link;

@@ -1,5 +1,4 @@
-//! Rows of a rank on their way to a view, which this rank or another draws: their projection, their counts, and
-//! the records of splats.
+//! Projection of a rank's rows into a view of any rank: splats, their counts and their records.
 
 use std::ops::Range;
 
@@ -14,10 +13,10 @@ use crate::backend::cuda::stage::project::{self, DrawnView, Order, ProjectionRoo
 use crate::backend::{DrawSettings, ViewSetup};
 use crate::layout::{Projected, Records, SentSplats, ViewSizes};
 
-/// The rows of this rank in a view of another.
+/// Splats of this rank's rows in a view of another rank.
 pub(super) struct PartOfView {
     splat_from_gaussian: Block<u32>,
-    /// The splats until they are sent, and then their gradients; [capacity, 12].
+    /// Splats until they are sent, then their gradients, [capacity, 12].
     splats: Block<f32>,
     /// Number of splats.
     visible: usize,
@@ -29,7 +28,7 @@ pub(super) struct PartOfView {
 pub(super) enum ProjectedRows {
     /// Splats of the view that this rank draws.
     Own(Splats),
-    /// Splats of another's.
+    /// Splats of the view of another rank.
     Part(PartOfView),
 }
 
@@ -41,18 +40,18 @@ enum RoomOfView {
     Sent(SentSplats<Heap>),
 }
 
-/// Rows of this rank on their way to a view.
+/// Projection of this rank's rows into a view.
 pub(super) struct Projection<'a> {
     pub(super) setup: &'a ViewSetup,
     camera: ViewCamera,
     drawing: DrawSettings,
     room: RoomOfView,
-    /// Splats that there is room for.
+    /// Largest number of splats.
     pub(super) capacity: u64,
 }
 
 impl<'a> Projection<'a> {
-    /// Reserves memory for a view that is this rank's own or not.
+    /// Reserves memory for a view of this rank (`is_own`) or of another.
     pub(super) fn of(
         shard: &mut CudaShard,
         share: &CudaShare,
@@ -64,7 +63,7 @@ impl<'a> Projection<'a> {
         check_drawing(&drawing)?;
         let camera = project::camera(&setup.view, &drawing)?;
         let [columns, rows] = camera.tiles;
-        // What a splat reaches is counted in 16 bits on its way.
+        // Records count the tiles of a splat in 16 bits.
         if columns * rows > SHORT_KEYS_MAX {
             let [width, height] = camera.size;
             return Err(DeviceError::Unavailable(format!(
@@ -85,7 +84,7 @@ impl<'a> Projection<'a> {
         matches!(self.room, RoomOfView::Own(_))
     }
 
-    /// Projects the rows of this rank, and adds how much the view sees to the counts.
+    /// Projects the rows of this rank and adds the splats to the counts.
     pub(super) fn launch(
         &mut self,
         cuda: &mut Cuda,
@@ -102,7 +101,7 @@ impl<'a> Projection<'a> {
         project::launch(&mut cuda.session, &share.local, drawn, room, Some(counts))
     }
 
-    /// Returns the projected rows: this number of splats, and of pairs of a splat and a tile.
+    /// Returns the projected rows. `visible`: number of splats. `instances`: number of pairs of a splat and a tile.
     pub(super) fn done(self, [visible, instances]: [u64; 2]) -> ProjectedRows {
         let Self { camera, drawing, room, .. } = self;
         let visible = usize::try_from(visible).unwrap_or(usize::MAX);
@@ -126,7 +125,7 @@ impl PartOfView {
         place(&self.splats, 0..self.visible)
     }
 
-    /// The gradients that have come back.
+    /// Returns the received gradients.
     pub(super) fn into_gradients(self) -> ViewGradients {
         let Self { splat_from_gaussian, splats, visible, camera, drawing } = self;
         let splats = Splats::of_gradients(splat_from_gaussian, splats, visible);
@@ -139,7 +138,7 @@ fn sizes(share: &CudaShare, capacity: u64) -> ViewSizes {
     ViewSizes { gaussians, visible: 0, capacity, records: Records::Ellipses, pixels: 0 }
 }
 
-/// Fails where a view is drawn with what ranks do not exchange.
+/// Fails if a view needs values that ranks do not exchange.
 pub(super) fn check_drawing(drawing: &DrawSettings) -> Result {
     let has_ellipses = drawing.footprint.records() == Records::Ellipses;
     if drawing.surface || drawing.median || drawing.inverse_squares || !has_ellipses {
@@ -154,7 +153,7 @@ pub(super) fn check_drawing(drawing: &DrawSettings) -> Result {
 
 // Records of splats.
 
-/// Makes of splats that have come, from `first` on, what a projection leaves.
+/// Unpacks received splats, from `first` on, to the outputs of a projection.
 pub(super) fn unpack(session: &Session, splats: &mut Splats, first: usize) -> Result {
     let Splats { visible, records, gradients, kind, .. } = splats;
     let mut order = Order::of(gradients, *kind)?;
@@ -176,7 +175,7 @@ pub(super) fn place(records: &Block<f32>, splats: Range<usize>) -> Result<Device
     records.place("exchange", &(splats.start * width..splats.end * width))
 }
 
-/// Returns the splats of each rank in the view of one: its own first, then those of the others by rank.
+/// Returns the range of each rank's splats in the view of rank `own`: its own first, then the others by rank.
 pub(super) fn segments(counts: &[u64], own: u32) -> Vec<Range<usize>> {
     let count = |rank: usize| usize::try_from(counts[rank]).unwrap_or(usize::MAX);
     let own = own as usize;

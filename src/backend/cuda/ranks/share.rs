@@ -1,4 +1,4 @@
-//! The GPU of a rank, and the rows that it has: given to ranks, read from them and put in order.
+//! CUDA backend and rows of a rank: distribution, reading and sorting of rows.
 
 use std::ops::Range;
 
@@ -15,15 +15,15 @@ use crate::math::morton::Cube;
 use crate::memory::plan::OptionalColumns;
 use crate::model::Gaussians;
 
-/// The rows of a model that a rank has.
+/// Rows of a model on one rank.
 pub struct CudaShare {
     pub(super) local: Model,
-    /// Which rank has which rows: one after the other.
+    /// Ranks of all rows, in the order of ranks.
     pub(super) numbering: Numbering,
 }
 
 impl CudaShare {
-    /// Rows of all ranks for each of this one; 1 where it has none.
+    /// Returns the ratio of all rows to those of this rank, or 1 if it has none.
     pub(super) fn scale(&self) -> f64 {
         if self.local.is_empty() {
             1.0
@@ -33,20 +33,20 @@ impl CudaShare {
     }
 }
 
-/// The GPU of one of the ranks.
+/// CUDA backend of a rank.
 pub struct CudaShard {
-    /// Nothing until the ranks have met. Ends before the device does.
+    /// `None` before [`Shard::connect`]. Dropped before the device.
     pub(super) link: Option<GpuLink>,
     pub(super) counts: Option<ViewCounts>,
     pub(super) cuda: Cuda,
     pub(super) line: RankLine,
-    /// The most splats that rows of this rank were in a view of another.
+    /// Largest number of splats of this rank's rows in a view of another rank.
     pub(super) most_in_part: u64,
     /// Result of the last scoring.
     pub(super) scored: Option<ScoredShares>,
 }
 
-/// Candidates, by rank.
+/// Candidates of all ranks.
 pub(super) struct ScoredShares {
     /// Candidates of this rank.
     pub(super) own: Candidates,
@@ -55,9 +55,9 @@ pub(super) struct ScoredShares {
 }
 
 impl CudaShard {
-    /// The GPU of a rank, and its way to the others.
+    /// Wraps the backend of a rank and its connection to the others.
     pub fn new(mut cuda: Cuda, line: RankLine) -> Self {
-        // Rows of two ranks are rounded by different numbers.
+        // Ranks must round by different random numbers.
         cuda.session.seed ^= u64::from(line.rank()) << 32;
         Self { cuda, line, link: None, counts: None, most_in_part: 0, scored: None }
     }
@@ -70,9 +70,9 @@ impl CudaShard {
         self.line.world()
     }
 
-    /// A key of random numbers of this rank alone, of one that all ranks have.
+    /// Derives a key of random numbers for this rank from a key of all ranks.
     pub(super) fn own_key(&self, key: u64) -> u64 {
-        // Rank 0 has the key that one process would have.
+        // Rank 0 has the same key as a single process.
         key ^ u64::from(self.rank()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
@@ -103,7 +103,7 @@ impl Shard for CudaShard {
         &mut share.local
     }
 
-    fn meet(&mut self) -> Result {
+    fn connect(&mut self) -> Result {
         let (line, session) = (&self.line, &self.cuda.session);
         self.link = Some(session.charge_library(|| GpuLink::join(line, session))?);
         self.counts = Some(ViewCounts::new(session, self.line.world())?);
@@ -150,7 +150,7 @@ impl DealtRows for CudaShard {
     }
 
     fn shape(&self, share: &CudaShare) -> ModelShape {
-        // By those of this rank.
+        // The bytes of all ranks are estimated from this rank.
         let own = self.cuda.shape(&share.local);
         let rows = share.numbering.len();
         let scaled = |bytes: Bytes| Bytes(bytes.0 * rows as u64 / own.rows.max(1) as u64);
@@ -161,7 +161,7 @@ impl DealtRows for CudaShard {
 
     fn reorder(&mut self, share: &mut CudaShare, cube: &Cube) -> Result {
         match self.cuda.reorder(&mut share.local, cube) {
-            // This rank becomes slower. The others continue.
+            // Unsorted rows only make this rank slower.
             Err(error) if error.is_out_of_memory() => {
                 tracing::debug!("the Gaussians of this rank are not put in order: {error}");
                 Ok(())
@@ -171,7 +171,7 @@ impl DealtRows for CudaShard {
     }
 
     fn grant(&mut self, share: &mut CudaShare, wish: usize) -> Result<usize> {
-        // New Gaussians are distributed in this proportion.
+        // New Gaussians are distributed in proportion to these counts.
         let rows = share.numbering.counts();
         let counts = self.scored.as_ref().map_or(rows, |scored| scored.counts.clone());
         let rank = self.rank() as usize;
@@ -180,7 +180,7 @@ impl DealtRows for CudaShard {
         if granted == own {
             return Ok(wish);
         }
-        // This rank's part of the result, rounded either way, is at most what is granted.
+        // This rank's part of the result, rounded up or down, must not exceed the granted number.
         let all = counts.iter().sum::<usize>() as u128;
         let allowed = granted.saturating_sub(1) as u128 * all / counts[rank].max(1) as u128;
         Ok(usize::try_from(allowed).unwrap_or(wish).min(wish))
@@ -242,7 +242,7 @@ impl ViewCounts {
         self.words.download_pinned(&session.stream, first..first + WORDS, &mut self.own)
     }
 
-    /// Splats, and pairs of a splat and a tile, by rank; 0 of the own view. Waits for the device.
+    /// Returns the numbers of splats and of splat-tile pairs by rank, 0 for the own view. Waits for the device.
     pub(super) fn others(&self) -> Result<Vec<[u64; 2]>> {
         Ok(counted(self.host.as_slice()?).collect())
     }

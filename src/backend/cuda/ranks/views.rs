@@ -1,4 +1,4 @@
-//! Views drawn by ranks: records on their way to who draws, and gradients on their way back.
+//! Views drawn by ranks: exchange of records and gradients between the rank of a view and the ranks of rows.
 
 use super::link::RankPart;
 use super::projection::{
@@ -16,15 +16,15 @@ use crate::backend::{
 use crate::dataset::View;
 use crate::layout::splat_capacity;
 
-/// Views that ranks draw at the same time, one each at most.
+/// Views that ranks draw at the same time, at most one per rank.
 pub struct CudaRound {
-    /// Splats of this rank's rows in the views that others draw, by rank.
+    /// Splats of this rank's rows in the views of other ranks, by rank.
     parts: Vec<Option<PartOfView>>,
-    /// Splats of each rank's rows in the view that this one draws, by rank; nothing where it draws none.
+    /// Number of splats of each rank's rows in the view of this rank. Empty if it draws none.
     in_own: Vec<u64>,
 }
 
-/// The splats of all ranks in the view that this one draws, if it draws any.
+/// Splats of all ranks in the view of this rank, if it draws one.
 pub struct ViewSplats(Option<Splats>);
 
 impl CudaRound {
@@ -37,7 +37,7 @@ impl CudaRound {
 }
 
 impl CudaShard {
-    /// Projects the rows of all ranks into these views, by rank; what ranks have to say, by rank.
+    /// Projects the rows of all ranks into the views of all ranks. Also returns the news of all ranks.
     fn project_views(
         &mut self,
         share: &CudaShare,
@@ -48,13 +48,13 @@ impl CudaShard {
         let rows = [share.local.len(), share.numbering.len()].map(|rows| rows as u64);
         let mut projections: Vec<Option<Projection<'_>>> = (0..world).map(|_| None).collect();
         let Self { counts, cuda, .. } = self;
-        counts.as_mut().ok_or_else(not_met)?.clear(&cuda.session)?;
-        // The own view last: its place in memory grows, and while it is projected the ranks tell each other how
-        // much the other views see.
+        counts.as_mut().ok_or_else(not_connected)?.clear(&cuda.session)?;
+        // The own view comes last, because its memory may grow, and the ranks exchange the counts of the other views
+        // during its projection.
         for of in (1..=world).map(|step| (rank + step) % world) {
             if of == rank {
                 let Self { counts, cuda, .. } = self;
-                counts.as_mut().ok_or_else(not_met)?.fetch_others(&cuda.session)?;
+                counts.as_mut().ok_or_else(not_connected)?.fetch_others(&cuda.session)?;
             }
             let Some(setup) = setups[of as usize] else { continue };
             let capacity = match of == rank {
@@ -63,11 +63,11 @@ impl CudaShard {
             };
             let mut projection = Projection::of(self, share, setup, of == rank, capacity)?;
             let Self { counts, cuda, .. } = self;
-            projection.launch(cuda, share, counts.as_mut().ok_or_else(not_met)?.of(of))?;
+            projection.launch(cuda, share, counts.as_mut().ok_or_else(not_connected)?.of(of))?;
             projections[of as usize] = Some(projection);
         }
         let Self { counts, cuda, line, .. } = self;
-        let counts = counts.as_mut().ok_or_else(not_met)?;
+        let counts = counts.as_mut().ok_or_else(not_connected)?;
         counts.fetch_own(&cuda.session, rank)?;
         news.counts = counts.others()?;
         let mut all = line.all_gather(&news)?;
@@ -89,7 +89,7 @@ impl CudaShard {
         Ok((round, own, all))
     }
 
-    /// Projects a view again where it sees more than there is room for.
+    /// Projects a view again if it has more splats than reserved.
     fn make_room(
         &mut self,
         share: &CudaShare,
@@ -108,13 +108,13 @@ impl CudaShard {
         let capacity = splat_capacity(splats, rows);
         *projection = Projection::of(self, share, projection.setup, is_own, capacity)?;
         let Self { counts, cuda, .. } = self;
-        let counts = counts.as_mut().ok_or_else(not_met)?;
-        // Places of splats are counted from 0. All counts are on the host by now, so any will do.
+        let counts = counts.as_mut().ok_or_else(not_connected)?;
+        // The kernel counts splats from 0. All counts are on the host now, so any of them can be reused.
         counts.clear(&cuda.session)?;
         projection.launch(cuda, share, counts.of(0))
     }
 
-    /// Sends the records of this rank's rows to who draws them, and takes those of its own view.
+    /// Sends the records of this rank's rows to the drawing ranks, and receives those of its own view.
     fn exchange_records(
         &mut self,
         projections: Vec<Option<Projection<'_>>>,
@@ -146,7 +146,11 @@ impl CudaShard {
             }
             splats.visible = segments.iter().map(|segment| segment.end).max().unwrap_or(0);
         }
-        self.link.as_ref().ok_or_else(not_met)?.exchange(&session.stream, &sends, &receives)?;
+        self.link.as_ref().ok_or_else(not_connected)?.exchange(
+            &session.stream,
+            &sends,
+            &receives,
+        )?;
         if let Some(splats) = &mut own {
             let first = usize::try_from(round.in_own[rank as usize]).unwrap_or(usize::MAX);
             unpack(session, splats, first)?;
@@ -154,9 +158,9 @@ impl CudaShard {
         Ok((round, own))
     }
 
-    /// Sends the gradients of the splats of this rank's view to the ranks of their rows, and takes those of the
-    /// own rows in the views of others, which lie where the splats were.
-    fn bring_back(&mut self, round: &mut CudaRound, own: Option<&Splats>) -> Result {
+    /// Sends the gradients of this rank's view to the ranks of the rows, and receives those of its own rows in the
+    /// views of other ranks, in place of the splats.
+    fn return_gradients(&mut self, round: &mut CudaRound, own: Option<&Splats>) -> Result {
         let rank = self.rank();
         let mut sends = Vec::new();
         if let Some(splats) = own {
@@ -166,7 +170,7 @@ impl CudaShard {
             }
         }
         let receives = round.places()?;
-        let link = self.link.as_ref().ok_or_else(not_met)?;
+        let link = self.link.as_ref().ok_or_else(not_connected)?;
         link.check()?;
         link.exchange(&self.cuda.session.stream, &sends, &receives)
     }
@@ -220,7 +224,7 @@ impl SharedViews for CudaShard {
         let session = &mut self.cuda.session;
         let own = frame.map(|frame| frame.into_view_gradients(session, &mut share.local));
         let mut own = own.transpose()?;
-        self.bring_back(&mut round, own.as_ref().map(|view| &view.splats))?;
+        self.return_gradients(&mut round, own.as_ref().map(|view| &view.splats))?;
         let session = &self.cuda.session;
         let rank = self.line.rank() as usize;
         for (of, part) in round.parts.into_iter().enumerate() {
@@ -229,7 +233,7 @@ impl SharedViews for CudaShard {
                 None => own.take_if(|_| of == rank),
             };
             let Some(mut view) = view else { continue };
-            // A rank does not know whether who draws a view compares its depths.
+            // It is unknown here if the drawing rank compares depths.
             view.settings.inverse_depths = true;
             gradients.add(session, &mut share.local, view)?;
         }
@@ -259,7 +263,7 @@ impl SharedViews for CudaShard {
                 }
                 _ => None,
             };
-            self.bring_back(&mut round, own.as_ref())?;
+            self.return_gradients(&mut round, own.as_ref())?;
             let parts = round.parts.into_iter().flatten();
             let of_parts = parts.map(|part| part.into_gradients().splats);
             for splats in own.into_iter().chain(of_parts) {
@@ -270,7 +274,7 @@ impl SharedViews for CudaShard {
     }
 
     fn step(&mut self, share: &mut CudaShare, gradients: Gradients, step: &AdamStep) -> Result {
-        // Their means are over the rows of all ranks.
+        // Regularisers are means over the rows of all ranks.
         let scale = share.scale();
         let Regularisers { opacity, scale: of_scale, reach } = step.regularisers;
         let regularisers =
@@ -281,7 +285,7 @@ impl SharedViews for CudaShard {
     }
 }
 
-/// Fails unless all ranks have counted the views of all.
+/// Fails unless each rank has sent the counts of all views.
 fn check_counts(all: &[RankNews], world: u32) -> Result {
     let short = (0..).zip(all).find(|(_, news)| news.counts.len() != world as usize);
     short.map_or(Ok(()), |(rank, _)| {
@@ -290,6 +294,6 @@ fn check_counts(all: &[RankNews], world: u32) -> Result {
     })
 }
 
-fn not_met() -> DeviceError {
+fn not_connected() -> DeviceError {
     DeviceError::OfRank { rank: 0, message: "it has begun no run".to_owned() }
 }

@@ -1,16 +1,16 @@
 //! NCCL, NVIDIA's library that moves memory between GPUs, loaded at run time.
 //!
-//! Knows nothing of Gaussians, nor of CUDA's contexts: addresses of the device are numbers, and a stream is
-//! the driver's handle. A process of a group is a *rank*; the group's size is its *world*. A program with
-//! this crate starts on machines without NCCL: the library is looked for when [`Library::find`] is called.
+//! The crate is independent of Gaussians and of CUDA contexts: device addresses are numbers, and a stream is the
+//! driver's handle. A process of a group is a *rank*, and the size of the group is its *world*. A program with this
+//! crate starts on machines without NCCL, because only [`Library::find`] searches for the library.
 //!
-//! | part | what it is |
+//! | type | content |
 //! |---|---|
 //! | [`Library`] | the library of this machine, its version, and the ids of groups |
-//! | [`Communicator`] | one rank's part of a group |
-//! | [`NcclError`] | why something is not there or has failed |
+//! | [`Communicator`] | the communicator of one rank |
+//! | [`NcclError`] | errors of the search and of calls |
 //!
-//! One rank makes a [`UniqueId`] and gives it to the others by any means. Then all ranks join at once.
+//! One rank creates a [`UniqueId`] and sends it to the others. Then all ranks join at once.
 
 mod communicator;
 mod library;

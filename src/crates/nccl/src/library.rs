@@ -1,4 +1,4 @@
-//! The library of this machine: its versions, the search for it, and its errors.
+//! The NCCL library of this machine: version, search and errors.
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fmt;
@@ -8,22 +8,22 @@ use std::sync::OnceLock;
 
 use crate::symbols::{GetVersion, IN_PROGRESS, SUCCESS, Symbols, UniqueId};
 
-/// A version of NCCL; it is written as `2.28.3`.
+/// Version of NCCL, displayed as `2.28.3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The first number.
+    /// First number.
     pub major: u32,
-    /// The second number.
+    /// Second number.
     pub minor: u32,
-    /// The third number.
+    /// Third number.
     pub patch: u32,
 }
 
 impl Version {
-    /// The oldest version that this crate works with.
+    /// Oldest supported version.
     pub const OLDEST: Self = Self { major: 2, minor: 18, patch: 0 };
 
-    /// By the library's number: 22803 is 2.28.3. Up to 2.8 the first number counted thousands.
+    /// Decodes the library's number: 22803 is 2.28.3. Up to version 2.8 the first number counted thousands.
     pub(crate) fn from_code(code: c_int) -> Self {
         let code = code.unsigned_abs();
         let major_unit = if code < 10_000 { 1000 } else { 10_000 };
@@ -37,7 +37,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// An error of NCCL or of the search for it.
+/// Error of NCCL or of the search for it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum NcclError {
@@ -47,10 +47,10 @@ pub enum NcclError {
         Version::OLDEST
     )]
     NotFound {
-        /// The places, in the order of the search, for `Debug`.
+        /// Candidates in the order of the search, for `Debug`.
         looked_in: Vec<String>,
     },
-    /// `SPLAT_NCCL` names a place without the library. No other place is looked at.
+    /// `SPLAT_NCCL` names a path without the library. No other path is searched.
     #[error(
         "SPLAT_NCCL names {}, which is neither a file nor a folder that holds libnccl.so.2 or \
          libnccl.so; name one of them, or unset SPLAT_NCCL",
@@ -76,10 +76,10 @@ pub enum NcclError {
         Version::OLDEST
     )]
     MissingSymbol { path: PathBuf, symbol: &'static str },
-    /// NCCL's communicators do not block, which only the environment can have asked for.
+    /// NCCL's communicators do not block, which only an environment variable can cause.
     #[error("NCCL's calls do not block as they should: unset NCCL_COMM_BLOCKING on all ranks")]
     NotBlocking,
-    /// A call of NCCL fails. The communicator is of no more use.
+    /// A call of NCCL fails. The communicator is unusable.
     #[error(
         "{call} failed: {message} (result {code}). Read the other ranks' messages; NCCL_DEBUG=WARN shows more"
     )]
@@ -89,7 +89,7 @@ pub enum NcclError {
         /// The result in words, and what NCCL says of its last error.
         message: String,
     },
-    /// Something that was enqueued before has failed. The communicator is of no more use.
+    /// Enqueued work has failed. The communicator is unusable.
     #[error(
         "an exchange between ranks failed: {message} (result {code}). Read the other ranks' messages; \
          NCCL_DEBUG=WARN shows more"
@@ -99,15 +99,15 @@ pub enum NcclError {
         /// The result in words, and what NCCL says of its last error.
         message: String,
     },
-    /// A rank that the group does not have was to join.
+    /// The rank to join is not below the world.
     #[error("rank {rank} cannot be one of {world} ranks: ranks count from 0")]
     NoSuchRank { rank: u32, world: u32 },
-    /// A part is for a rank, or from one, that the group does not have. Nothing was enqueued.
+    /// The peer of a part is not below the world. Nothing was enqueued.
     #[error("there is no rank {peer} among {world} ranks: ranks count from 0")]
     NoSuchPeer { peer: u32, world: u32 },
 }
 
-/// NCCL, as it is on this machine. It is never unloaded: its threads go on to the end of the process.
+/// NCCL library of this machine. It is never unloaded, because its threads run until the process ends.
 #[derive(Debug)]
 pub struct Library {
     pub(crate) symbols: Symbols,
@@ -116,44 +116,44 @@ pub struct Library {
 }
 
 impl Library {
-    /// The library of this machine. The first call looks for it, later ones return what that one found.
+    /// Returns the library of this machine. The first call searches for it.
     ///
-    /// | order | place |
+    /// | order | path |
     /// |---|---|
-    /// | 1 | `SPLAT_NCCL`: a file, or a folder that holds `libnccl.so.2` or `libnccl.so`; where it is set and not empty, no other place counts |
-    /// | 2 | `libnccl.so.2`, then `libnccl.so`, where the system's loader finds them |
+    /// | 1 | `SPLAT_NCCL`: a file, or a folder that holds `libnccl.so.2` or `libnccl.so`; no other path is tried unless it is empty |
+    /// | 2 | `libnccl.so.2`, then `libnccl.so`, by the system's loader |
     /// | 3 | the same names in `lib/` beside the program's file |
     /// | 4 | `lib/python3.*/site-packages/nvidia/nccl/lib/libnccl.so.2` below `VIRTUAL_ENV`, then below `CONDA_PREFIX` |
     ///
-    /// A file that is of no use, such as an old version, does not end the search.
-    /// Fails if the library is nowhere; else what is wrong with the first one that was found.
+    /// An unusable file, such as an old version, does not end the search. Returns the error of the first unusable file
+    /// if no file is usable.
     pub fn find() -> Result<&'static Self, NcclError> {
         static FOUND: OnceLock<Result<Library, NcclError>> = OnceLock::new();
         let search = || Self::first_of(&candidates(&Environment::of_process())?);
         FOUND.get_or_init(search).as_ref().map_err(Clone::clone)
     }
 
-    /// The library's version, [`Version::OLDEST`] or later.
+    /// Returns the version, [`Version::OLDEST`] or later.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The library's file, or the name by which it was opened where the system does not tell the file.
+    /// Returns the file of the library, or the name by which it was opened if the system does not tell the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name of a new group. One rank makes it; this process has to live until all ranks have joined. Needs no GPU.
-    /// Fails if NCCL finds no network address of this machine.
+    /// Creates the id of a new group. This process must run until all ranks have joined. Needs no GPU. Fails if NCCL
+    /// finds no network address of this machine.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId::from_bytes([0; 128]);
-        // SAFETY: `id` is a record of NCCL's layout, and outlives the call.
+        // SAFETY: `id` has NCCL's layout and outlives the call.
         let code = unsafe { (self.symbols.get_unique_id)(&raw mut id) };
         self.checked("ncclGetUniqueId", code)?;
         Ok(id)
     }
 
-    /// The first candidate that is a usable library.
+    /// Returns the first candidate that is a usable library.
     pub(crate) fn first_of(candidates: &[Candidate]) -> Result<Self, NcclError> {
         let mut looked_in = Vec::new();
         let mut trouble = None;
@@ -184,7 +184,7 @@ impl Library {
         Err(trouble.unwrap_or(NcclError::NotFound { looked_in }))
     }
 
-    /// A library that was opened by this name.
+    /// Reads version and symbols of a library that was opened by this name.
     fn of(library: &'static libloading::Library, name: &Path) -> Result<Self, NcclError> {
         let named = || name.to_path_buf();
         let missing = |path, symbol| NcclError::MissingSymbol { path, symbol };
@@ -209,7 +209,7 @@ impl Library {
         }
     }
 
-    /// An error where a call's result is not success.
+    /// Returns an error unless a call's result is success.
     pub(crate) fn checked(&self, call: &'static str, code: c_int) -> Result<(), NcclError> {
         match code {
             SUCCESS => Ok(()),
@@ -218,7 +218,7 @@ impl Library {
         }
     }
 
-    /// A result in words, and what NCCL says of the last error, which may be another thread's.
+    /// Returns the text of a result and NCCL's message about its last error, which may be that of another thread.
     pub(crate) fn message(&self, code: c_int) -> String {
         // SAFETY: the function takes any number.
         let meaning = unsafe { (self.symbols.get_error_string)(code) };
@@ -231,7 +231,7 @@ impl Library {
     }
 }
 
-/// The text of a message of NCCL; empty where there is none.
+/// Returns the text of a message of NCCL, or an empty text for a null pointer.
 fn text(message: *const c_char) -> String {
     if message.is_null() {
         return String::new();
@@ -241,7 +241,7 @@ fn text(message: *const c_char) -> String {
     message.to_string_lossy().into_owned()
 }
 
-/// Opens a library for good: NCCL's threads run on, so its code has to stay.
+/// Opens a library and never closes it, because NCCL's threads run until the process ends.
 fn open(name: &OsStr) -> Result<&'static libloading::Library, String> {
     match load(name) {
         Ok(library) => Ok(Box::leak(Box::new(library))),
@@ -252,7 +252,7 @@ fn open(name: &OsStr) -> Result<&'static libloading::Library, String> {
     }
 }
 
-/// Opens a library. All that it needs is resolved now, and its names stay its own.
+/// Opens a library. Resolves its symbols at once and keeps them local.
 #[cfg(unix)]
 fn load(name: &OsStr) -> Result<libloading::Library, libloading::Error> {
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -269,25 +269,25 @@ fn load(name: &OsStr) -> Result<libloading::Library, libloading::Error> {
     unsafe { libloading::Library::new(name) }
 }
 
-/// The file that a function was loaded from.
+/// Returns the file that contains a function.
 #[cfg(unix)]
 fn file_of(function: GetVersion) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
 
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` is a record of the system's, which the call writes; it takes any address.
+    // SAFETY: the call takes any address and writes `info`.
     let found = unsafe { libc::dladdr(function as *const libc::c_void, info.as_mut_ptr()) };
-    // SAFETY: all bytes are set, and zero is a value of each field.
+    // SAFETY: all bytes are initialised, and zero is valid for each field.
     let info = unsafe { info.assume_init() };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the name ends in 0 and lives as long as the library, which is never closed.
+    // SAFETY: the name ends in 0 and is valid as long as the library, which is never closed.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// The file that a function was loaded from.
+/// Returns the file that contains a function.
 #[cfg(not(unix))]
 fn file_of(_function: GetVersion) -> Option<PathBuf> {
     None
@@ -295,26 +295,26 @@ fn file_of(_function: GetVersion) -> Option<PathBuf> {
 
 // The search.
 
-/// The library's names. The second is there where developers' packages are installed.
+/// File names of the library. The second belongs to developers' packages.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// Facts that the search depends on.
+/// Inputs of the search.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
-    /// `SPLAT_NCCL`; an empty one counts as unset.
+    /// `SPLAT_NCCL`. An empty value counts as unset.
     pub(crate) named: Option<OsString>,
-    /// The folder of the program's file.
+    /// Folder of the program's file.
     pub(crate) program: Option<PathBuf>,
-    /// Python's environments: `VIRTUAL_ENV` and `CONDA_PREFIX`, those that are set.
+    /// Python environments of `VIRTUAL_ENV` and `CONDA_PREFIX`.
     pub(crate) prefixes: Vec<PathBuf>,
 }
 
-/// A place where the library may be.
+/// Candidate for the library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Candidate {
-    /// The system's loader looks for a file of this name.
+    /// Name for the system's loader.
     Loader(&'static str),
-    /// This file, if it is there.
+    /// File, which need not exist.
     File(PathBuf),
 }
 
@@ -331,7 +331,7 @@ impl Environment {
     }
 }
 
-/// The places, in the order in which they are tried. Fails if `SPLAT_NCCL` is set, and the library is not there.
+/// Returns the candidates in order. Fails if `SPLAT_NCCL` is set and does not name the library.
 pub(crate) fn candidates(environment: &Environment) -> Result<Vec<Candidate>, NcclError> {
     if let Some(named) = environment.named.as_ref().filter(|named| !named.is_empty()) {
         return Ok(vec![Candidate::File(named_file(Path::new(named))?)]);
@@ -346,7 +346,7 @@ pub(crate) fn candidates(environment: &Environment) -> Result<Vec<Candidate>, Nc
     Ok(found)
 }
 
-/// The file that `SPLAT_NCCL` means. Its path is absolute: the system's loader looks for bare names elsewhere.
+/// Returns the file that `SPLAT_NCCL` names, as an absolute path, because the system's loader searches for bare names.
 fn named_file(named: &Path) -> Result<PathBuf, NcclError> {
     let nothing = || NcclError::NamesNothing { path: named.to_path_buf() };
     let file = if named.is_dir() {
@@ -357,8 +357,8 @@ fn named_file(named: &Path) -> Result<PathBuf, NcclError> {
     Ok(std::path::absolute(file.ok_or_else(nothing)?).unwrap_or_else(|_error| named.to_path_buf()))
 }
 
-/// The library of a Python package, for each Python of an environment, by name. Without any Python it is a
-/// pattern that names no file, which says where the search was.
+/// Returns the library of NCCL's Python package for each Python of an environment, or a pattern for the list of
+/// candidates if there is no Python.
 fn wheels(prefix: &Path) -> Vec<PathBuf> {
     let folder = prefix.join("lib");
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();

@@ -1,33 +1,33 @@
-//! NCCL's functions and records, as its header declares them.
+//! Functions and records of NCCL's header.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr;
 
-/// A communicator of NCCL; only NCCL looks inside.
+/// Opaque communicator of NCCL.
 pub(crate) type RawCommunicator = *mut c_void;
 
-/// The result of a call that has done what it should.
+/// Result of a successful call.
 pub(crate) const SUCCESS: c_int = 0;
-/// The result of a call that goes on after it has returned.
+/// Result of a call that continues after its return.
 pub(crate) const IN_PROGRESS: c_int = 7;
-/// The type of elements that are bytes.
+/// Data type of bytes.
 pub(crate) const U8: c_int = 1;
 
-/// The name of a group that is to be: 128 bytes, the same on all ranks. It is good for one group.
+/// Id of a new group, valid for one group.
 ///
-/// The id holds an address of the rank that made it, where the others meet: give the id to ranks only.
+/// The id contains an address of its creator, to which the others connect. Send it only to ranks.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct UniqueId([u8; 128]);
 
 impl UniqueId {
-    /// From the bytes that another rank sent.
+    /// Creates the id from the bytes of another rank.
     pub fn from_bytes(bytes: [u8; 128]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes to send to another rank.
+    /// Returns the bytes to send to another rank.
     pub fn to_bytes(self) -> [u8; 128] {
         self.0
     }
@@ -39,7 +39,7 @@ impl fmt::Debug for UniqueId {
     }
 }
 
-/// Configuration of a communicator: the record of NCCL 2.18, which later versions take, too.
+/// Configuration of a communicator, as in NCCL 2.18. Later versions accept it.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -55,10 +55,10 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// NCCL's value for "choose yourself".
+    /// Value of unset fields.
     const UNSET: c_int = c_int::MIN;
 
-    /// For a communicator that blocks. `max_ctas` bounds the thread blocks of a kernel.
+    /// Returns the configuration of a blocking communicator. `max_ctas`: largest number of thread blocks of a kernel.
     pub(crate) fn blocking(max_ctas: Option<u32>) -> Self {
         let limit = |ctas| c_int::try_from(ctas).unwrap_or(c_int::MAX);
         Self {
@@ -75,23 +75,23 @@ impl Config {
     }
 }
 
-/// `ncclGetVersion`, which every version has.
+/// Type of `ncclGetVersion`, which every version has.
 pub(crate) type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
 
-/// Declares NCCL's functions, and how they are found in the library.
+/// Declares NCCL's functions and their lookup in the library.
 macro_rules! functions {
     ($($field:ident = $name:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// NCCL's functions. Streams are the driver's; addresses are the device's.
+        /// NCCL's functions. Streams are those of the driver, and addresses those of the device.
         #[derive(Debug)]
         pub(crate) struct Symbols {
             $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> $result,)*
         }
 
         impl Symbols {
-            /// Finds the functions of a library that is NCCL 2.18 or later. The error names the missing one.
+            /// Finds the functions in a library. Returns the name of a missing function as an error.
             pub(crate) fn of(library: &'static libloading::Library) -> Result<Self, &'static str> {
                 Ok(Self { $($field: {
-                    // SAFETY: NCCL's header gives the function of this name this type since 2.18.
+                    // SAFETY: the function has this type in NCCL's header since 2.18.
                     let found = unsafe {
                         library.get::<unsafe extern "C" fn($($argument),*) -> $result>($name)
                     };

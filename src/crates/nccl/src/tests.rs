@@ -1,4 +1,4 @@
-//! Behaviour without a GPU, and for the most part without NCCL.
+//! Tests without a GPU, mostly without NCCL.
 
 use std::ffi::{c_int, c_void};
 use std::fs;
@@ -7,18 +7,23 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 
 use self::fake::{LIBRARY, be_in_state, calls, fail};
-use crate::communicator::check_peers;
 use crate::library::{Candidate, Environment, candidates};
 use crate::symbols::Config;
 use crate::{Communicator, Library, NcclError, Part, UniqueId, Version};
 
-// Calls of a communicator, on the fake.
+// Calls of a communicator of the fake library.
 
 fn joined() -> Communicator {
     let id = UniqueId::from_bytes([9; 128]);
     let joined = Communicator::join(&LIBRARY, id, 1, 3, Some(16)).expect("the fake joins");
     assert_eq!(calls(), ["join 1 of 3, id 9, at most 16"]);
     joined
+}
+
+#[test]
+fn a_dropped_communicator_is_aborted() {
+    drop(joined());
+    assert_eq!(calls(), ["abort"]);
 }
 
 fn part(peer: u32, address: u64, bytes: usize) -> Part {
@@ -53,8 +58,9 @@ fn an_exchange_is_one_group_of_bytes_without_empty_parts() {
 #[test]
 fn nothing_is_enqueued_without_bytes_or_with_a_peer_beyond_the_group() {
     let rank = joined();
-    exchange(&rank, &[part(0, 0, 0)], &[]).expect("nothing to do");
+    exchange(&rank, &[part(0, 0, 0), part(2, 64, 0)], &[]).expect("nothing to do");
     let refused = Err(NcclError::NoSuchPeer { peer: 3, world: 3 });
+    assert_eq!(exchange(&rank, &[part(0, 64, 0), part(3, 64, 0)], &[]), refused, "empty parts");
     assert_eq!(exchange(&rank, &[part(0, 64, 1), part(3, 64, 1)], &[]), refused);
     assert_eq!(exchange(&rank, &[part(0, 64, 1)], &[part(3, 64, 1)]), refused);
     assert!(calls().is_empty());
@@ -75,7 +81,7 @@ fn a_group_is_ended_after_a_failure_inside_of_it() {
 }
 
 #[test]
-fn a_failure_tells_the_call_the_result_nccls_words_and_a_hint() {
+fn a_failure_names_call_result_message_and_remedy() {
     let rank = joined();
     for (code, words) in [(2, "system error: bad luck"), (3, "bad luck")] {
         fail("send", code);
@@ -89,7 +95,7 @@ fn a_failure_tells_the_call_the_result_nccls_words_and_a_hint() {
 }
 
 #[test]
-fn the_failure_of_a_groups_border_is_told() {
+fn failures_of_group_start_and_end_are_reported() {
     let rank = joined();
     for (call, name, made) in [("start", "ncclGroupStart", 1), ("end", "ncclGroupEnd", 3)] {
         fail(call, 2);
@@ -103,13 +109,7 @@ fn the_failure_of_a_groups_border_is_told() {
 }
 
 #[test]
-fn a_dropped_communicator_is_aborted() {
-    drop(joined());
-    assert_eq!(calls(), ["abort"]);
-}
-
-#[test]
-fn a_fault_of_the_network_is_told() {
+fn a_fault_of_the_network_is_reported() {
     let rank = joined();
     for (state, good) in [(0, true), (7, true), (2, false)] {
         be_in_state(state);
@@ -148,13 +148,13 @@ fn a_communicator_that_does_not_block_is_aborted() {
 }
 
 #[test]
-fn a_call_that_goes_on_after_its_return_is_an_error() {
+fn a_call_that_continues_after_its_return_is_an_error() {
     let rank = joined();
     fail("end", 7);
     assert_eq!(exchange(&rank, &[part(0, 64, 1)], &[]), Err(NcclError::NotBlocking));
 }
 
-// The order of the search, over folders that stand for a machine's.
+// Order of the search, in temporary folders.
 
 const IN_A_WHEEL: &str = "site-packages/nvidia/nccl/lib/libnccl.so.2";
 
@@ -198,30 +198,26 @@ fn the_loader_comes_first_then_the_program_then_pythons_environments() {
 }
 
 #[test]
-fn a_named_file_is_the_only_candidate() {
+fn a_named_file_is_the_only_candidate_and_made_absolute() {
     let folder = folder();
     let file = folder.path().join("another.so");
     write(&file);
     let mut environment = naming(&file);
     environment.program = Some(folder.path().into());
     assert_eq!(candidates(&environment), Ok(vec![Candidate::File(file)]));
+    // Tests run in the package's folder.
+    let absolute = std::env::current_dir().expect("a folder").join("Cargo.toml");
+    assert_eq!(candidates(&naming(Path::new("Cargo.toml"))), Ok(vec![Candidate::File(absolute)]));
 }
 
 #[test]
-fn a_named_folder_gives_its_library_the_numbered_one_first() {
+fn a_named_folder_prefers_the_numbered_library() {
     let folder = folder();
     let [numbered, plain] = ["libnccl.so.2", "libnccl.so"].map(|name| folder.path().join(name));
     write(&plain);
     assert_eq!(candidates(&naming(folder.path())), Ok(vec![Candidate::File(plain)]));
     write(&numbered);
     assert_eq!(candidates(&naming(folder.path())), Ok(vec![Candidate::File(numbered)]));
-}
-
-#[test]
-fn a_relative_name_is_made_absolute() {
-    // Tests run in the package's folder.
-    let expected = std::env::current_dir().expect("a folder").join("Cargo.toml");
-    assert_eq!(candidates(&naming(Path::new("Cargo.toml"))), Ok(vec![Candidate::File(expected)]));
 }
 
 #[test]
@@ -246,7 +242,7 @@ fn empty_variables_count_as_unset() {
     assert_eq!(candidates(&environment), Ok(loaders.to_vec()));
 }
 
-// Numbers and records that must be NCCL's.
+// Numbers and records of NCCL.
 
 #[test]
 fn the_config_is_laid_out_as_in_the_header() {
@@ -266,17 +262,13 @@ fn the_config_is_laid_out_as_in_the_header() {
 }
 
 #[test]
-fn the_config_asks_to_block_and_leaves_the_rest_unset() {
+fn the_config_blocks_and_leaves_the_rest_unset_but_for_a_bound_of_thread_blocks() {
     let config = Config::blocking(None);
     assert_eq!((config.size, config.magic), (size_of::<Config>(), 0xcafe_beef));
     assert_eq!((config.version, config.blocking), (21805, 1));
     let unset = [config.cga_cluster_size, config.min_ctas, config.max_ctas, config.split_share];
     assert_eq!(unset, [c_int::MIN; 4]);
     assert!(config.net_name.is_null());
-}
-
-#[test]
-fn the_config_bounds_thread_blocks_and_never_unsets_a_bound() {
     assert_eq!(Config::blocking(Some(16)).max_ctas, 16);
     // As bits, this one is "unset".
     assert_eq!(Config::blocking(Some(1 << 31)).max_ctas, c_int::MAX);
@@ -292,28 +284,17 @@ fn an_id_keeps_its_bytes_and_does_not_show_them() {
 }
 
 #[test]
-fn versions_are_read_from_both_forms_of_the_number() {
+fn versions_are_read_from_both_forms_of_the_number_and_those_below_2_18_are_too_old() {
     let written =
         [22803, 23203, 21805, 20900, 2804].map(|code| Version::from_code(code).to_string());
     assert_eq!(written, ["2.28.3", "2.32.3", "2.18.5", "2.9.0", "2.8.4"]);
-}
-
-#[test]
-fn versions_below_2_18_are_too_old() {
     let old = [2804, 20900, 21704, 21799].map(Version::from_code);
     assert!(old.iter().all(|version| *version < Version::OLDEST), "{old:?}");
     let good = [21800, 21805, 22000, 30000].map(Version::from_code);
     assert!(good.iter().all(|version| *version >= Version::OLDEST), "{good:?}");
 }
 
-#[test]
-fn a_part_for_a_rank_beyond_the_group_is_refused_also_when_empty() {
-    assert_eq!(check_peers(&[part(0, 64, 0), part(2, 64, 0)], 3), Ok(()));
-    let refused = check_peers(&[part(0, 64, 0), part(3, 64, 0)], 3);
-    assert_eq!(refused, Err(NcclError::NoSuchPeer { peer: 3, world: 3 }));
-}
-
-// Libraries that are none, or not NCCL; and the real one.
+// Files that are not NCCL, and the real library.
 
 #[test]
 fn a_file_that_is_no_library_is_unusable_and_named() {
@@ -329,7 +310,7 @@ fn a_file_that_is_no_library_is_unusable_and_named() {
 }
 
 #[test]
-fn a_missing_library_is_told_with_a_remedy_and_keeps_each_place() {
+fn the_error_of_a_missing_library_has_a_remedy_and_all_candidates() {
     let folder = folder();
     let file = folder.path().join("libnccl.so.2");
     let places = [Candidate::Loader("libsplat-is-nowhere.so"), Candidate::File(file)];
@@ -345,7 +326,7 @@ fn a_missing_library_is_told_with_a_remedy_and_keeps_each_place() {
 }
 
 #[test]
-fn the_first_trouble_is_told_whatever_comes_later() {
+fn the_first_error_is_returned() {
     let folder = folder();
     let [bad, worse, missing] = ["bad", "worse", "missing"].map(|name| folder.path().join(name));
     for file in [&bad, &worse] {
@@ -366,7 +347,7 @@ fn another_library_lacks_the_functions() {
 
 #[test]
 #[ignore = "needs NCCL; set SPLAT_NCCL"]
-fn the_real_library_tells_its_version_and_makes_ids_without_a_driver() {
+fn the_real_library_has_a_version_and_creates_ids_without_a_driver() {
     let library = Library::find().expect("NCCL");
     assert!(library.version() >= Version::OLDEST);
     assert!(library.path().is_file(), "{}", library.path().display());
@@ -376,7 +357,7 @@ fn the_real_library_tells_its_version_and_makes_ids_without_a_driver() {
     println!("NCCL {} of {}", library.version(), library.path().display());
 }
 
-/// An NCCL without a GPU: it notes the calls of its thread, and fails where it is told to.
+/// Fake NCCL without a GPU: records the calls of its thread, and fails on request.
 mod fake {
     use std::cell::{Cell, RefCell};
     use std::ffi::{c_char, c_int, c_void};
@@ -385,7 +366,7 @@ mod fake {
     use crate::symbols::{Config, RawCommunicator, Symbols, UniqueId};
     use crate::{Library, Version};
 
-    /// The communicator that the fake hands out.
+    /// Communicator of the fake.
     const RAW: usize = 0x77;
 
     thread_local! {
@@ -394,7 +375,7 @@ mod fake {
         static STATE: Cell<c_int> = const { Cell::new(0) };
     }
 
-    /// The fake, with symbols that note their calls.
+    /// Fake library.
     pub(super) static LIBRARY: std::sync::LazyLock<Library> =
         std::sync::LazyLock::new(|| Library {
             symbols: Symbols {
@@ -413,12 +394,12 @@ mod fake {
             path: "fake".into(),
         });
 
-    /// The calls of this thread since the last time.
+    /// Returns the calls of this thread since the last time.
     pub(super) fn calls() -> Vec<String> {
         CALLS.take()
     }
 
-    /// Lets calls of this thread whose note starts like this return a result.
+    /// Makes calls of this thread whose record starts with `call` return a result.
     pub(super) fn fail(call: &'static str, code: c_int) {
         FAILING.set((call, code));
     }
@@ -454,9 +435,9 @@ mod fake {
         rank: c_int,
         config: *mut Config,
     ) -> c_int {
-        // SAFETY: the caller's place for a communicator.
+        // SAFETY: the caller passes a valid pointer.
         unsafe { *raw = ptr::without_provenance_mut(RAW) };
-        // SAFETY: the caller's configuration.
+        // SAFETY: the caller passes a valid pointer.
         let ctas = unsafe { (*config).max_ctas };
         note(format!("join {rank} of {world}, id {}, at most {ctas}", id.to_bytes()[127]))
     }
@@ -471,7 +452,7 @@ mod fake {
     }
 
     unsafe extern "C" fn comm_get_async_error(raw: RawCommunicator, state: *mut c_int) -> c_int {
-        // SAFETY: the caller's place for a result.
+        // SAFETY: the caller passes a valid pointer.
         unsafe { *state = STATE.get() };
         of_the_communicator("state", raw)
     }

@@ -1,9 +1,9 @@
-//! Knows which ranks live: each rank has a connection to it.
+//! The coordinator registers the ranks and detects lost ranks. Each rank has a connection to it.
 //!
-//! The coordinator lives in the supervisor, or, under other launchers, in a thread of rank 0. It brings the
-//! ranks together, and tells all ranks when one is gone or when one is asked to stop. A rank is gone when
-//! its connection ends without a goodbye, when it is silent, or when the supervisor saw its process end.
-//! The first loss is the one that all hear.
+//! The coordinator is a thread of the supervisor or, under other launchers, of rank 0. It notifies all ranks when a
+//! rank is lost or requests a stop. A rank is lost when its connection ends without a `Leave`, when it sends no
+//! heartbeats, or when the supervisor reports the end of its process. All ranks are notified of the first lost rank
+//! only.
 
 #[cfg(test)]
 mod tests;
@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::handshake::{Gate, Peer};
+use crate::handshake::{Acceptor, Peer};
 use crate::message::{
-    self, BEAT, Cause, ClaimKind, FromCoordinator, FromRank, Introduction, LostRank, PROTOCOL,
-    Refusal, Welcome, first_difference,
+    self, Accepted, Cause, ClaimKind, FromCoordinator, FromRank, HEARTBEAT, Introduction, LostRank,
+    PROTOCOL, Refusal, first_difference,
 };
 use crate::token::{Token, hex, random};
 use crate::{locked, spawn};
@@ -28,46 +28,46 @@ use crate::{locked, spawn};
 pub(crate) struct CoordinatorOptions {
     /// Number of ranks.
     pub(crate) world: u32,
-    /// Name of the run, by which ranks know the right coordinator.
+    /// Name of the run, by which ranks recognise the coordinator.
     pub(crate) run: String,
-    /// The secret that ranks must prove to know.
+    /// Secret that ranks must prove to know.
     pub(crate) token: Token,
-    /// The rank that holds it; none for a supervisor, who reports how processes ended.
+    /// Rank of this process; none for a supervisor, which reports the ends of processes.
     pub(crate) holder: Option<u32>,
     /// Time for all ranks to join.
-    pub(crate) patience: Duration,
-    /// Length of a silence after which a rank is dead.
+    pub(crate) timeout: Duration,
+    /// Time without a heartbeat after which a rank is lost.
     pub(crate) silence: Duration,
 }
 
 impl CoordinatorOptions {
-    /// Settings of a supervisor's coordinator of an unnamed run.
-    pub(crate) fn of_supervisor(world: u32, token: Token, patience: Duration) -> Self {
+    /// Returns the settings of a supervisor's coordinator, whose run has no name.
+    pub(crate) fn of_supervisor(world: u32, token: Token, timeout: Duration) -> Self {
         let (run, holder, silence) = (String::new(), None, SILENCE);
-        Self { world, run, token, holder, patience, silence }
+        Self { world, run, token, holder, timeout, silence }
     }
 }
 
-/// Default of [`CoordinatorOptions::silence`]: six beats.
+/// Default of [`CoordinatorOptions::silence`]: six heartbeats.
 pub(crate) const SILENCE: Duration = Duration::from_secs(3);
 
-/// State of a coordinator, as others see it.
+/// State of a coordinator for other threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status {
     /// True if all ranks have joined.
-    pub(crate) has_met: bool,
-    /// The ranks that have joined, by rank.
+    pub(crate) is_complete: bool,
+    /// True for each rank that has joined.
     pub(crate) has_joined: Vec<bool>,
-    /// The first rank that was gone before its work was done.
+    /// First lost rank.
     pub(crate) lost: Option<LostRank>,
-    /// True if rank 0 has received the handshake error of another rank: its own exit follows from that error.
-    pub(crate) first_was_told: bool,
+    /// True if rank 0 was notified of another rank's failure before all had joined. Rank 0 then exits for that reason.
+    pub(crate) rank_0_was_notified: bool,
 }
 
-/// Longest wait for a decision.
+/// Longest wait of [`Coordinator::settled`].
 const SETTLE_TIME: Duration = Duration::from_secs(5);
 
-/// A coordinator at work. Dropped, it ends its connections.
+/// Handle of a running coordinator. Dropping it closes all connections.
 #[derive(Debug)]
 pub(crate) struct Coordinator {
     events: Sender<Event>,
@@ -76,106 +76,100 @@ pub(crate) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Starts to wait for the ranks at this listener; the error is the system's.
-    ///
-    /// The listener ends when all have joined.
+    /// Starts to accept the ranks. The listener is closed when all have joined.
     pub(crate) fn start(listener: TcpListener, options: CoordinatorOptions) -> io::Result<Self> {
         let (events, receiver) = channel();
         let sender = events.clone();
         let accept = move |number, stream: &TcpStream, peer| serve(number, stream, peer, &sender);
-        let gate = Gate::open(listener, &options.run, options.world, &options.token, accept)?;
+        let acceptor =
+            Acceptor::start(listener, &options.run, options.world, &options.token, accept)?;
         let status = Arc::new(Mutex::new(Status::default()));
-        let core = Core::new(options, gate, status.clone());
+        let core = Core::new(options, acceptor, status.clone());
         let thread = spawn("splat-ranks-core", move || core.run(&receiver))?;
         Ok(Self { events, status, thread: Some(thread) })
     }
 
-    /// Returns the state now.
+    /// Returns the current state.
     #[must_use]
     pub(crate) fn status(&self) -> Status {
         locked(&self.status).clone()
     }
 
-    /// Asks all ranks to stop, as soon as all have joined.
+    /// Requests all ranks to stop, once all have joined.
     pub(crate) fn stop(&self) {
         self.send(Event::Stop);
     }
 
-    /// Reports how a rank's process ended, as its parent saw it.
+    /// Reports the end of a rank's process.
     pub(crate) fn reaped(&self, rank: u32, pid: u32, cause: Cause) {
         self.send(Event::Reaped { rank, pid, cause });
     }
 
-    /// Returns the state after all events received so far are handled. To decide whether a process or a
-    /// connection that ended is a loss takes up to 200 ms.
+    /// Returns the state after all earlier events are handled. After the end of a process or a connection this takes up
+    /// to 200 ms.
     #[must_use]
     pub(crate) fn settled(&self) -> Status {
         let (sender, answer) = channel();
         self.send(Event::Settle(sender));
-        // Without an answer it has ended, and knows nothing more.
+        // Without an answer the coordinator has ended, and its state is final.
         let _ = answer.recv_timeout(SETTLE_TIME);
         self.status()
     }
 
-    /// Waits until the ranks have left, but no longer than this; then ends.
-    ///
-    /// Only one that a rank holds sees by itself that all have left.
-    pub(crate) fn finish(mut self, wait: Duration) {
-        self.end(wait);
-    }
-
-    fn end(&mut self, wait: Duration) {
+    /// Waits until all ranks have left or `wait` has passed, then ends the coordinator. A supervisor's coordinator
+    /// never ends by itself.
+    pub(crate) fn finish(&mut self, wait: Duration) {
         let Some(thread) = self.thread.take() else { return };
         let deadline = Instant::now() + wait;
         while !thread.is_finished() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }
         self.send(Event::Quit);
-        // A panic in it was printed by the hook; its ranks see that it is gone.
+        // The panic hook has printed a panic of the thread.
         drop(thread.join());
     }
 
     fn send(&self, event: Event) {
-        // It fails when all have left, and nobody is there to be told.
+        // It fails if the coordinator has ended.
         drop(self.events.send(event));
     }
 }
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        self.end(Duration::ZERO);
+        self.finish(Duration::ZERO);
     }
 }
 
-/// An event. Connections have numbers, for a rank has none until it has joined.
+/// An event. Connections have numbers, because the rank of a connection is unknown before its introduction.
 #[derive(Debug)]
 enum Event {
-    /// A rank that knows the secret introduces itself.
+    /// Introduction of a rank that knows the secret.
     Hello { connection: u64, stream: TcpStream, introduction: Introduction },
-    /// A rank of a program with another protocol.
+    /// Introduction of a rank with another version of the protocol.
     Foreign { stream: TcpStream, rank: u32, protocol: u64 },
-    /// A message of a connection.
+    /// Message of a connection.
     Message { connection: u64, message: FromRank },
-    /// A connection ended.
+    /// End of a connection.
     Closed { connection: u64 },
-    /// The supervisor saw a rank's process end.
+    /// End of a rank's process.
     Reaped { rank: u32, pid: u32, cause: Cause },
-    /// All ranks shall stop.
+    /// Request to stop all ranks.
     Stop,
-    /// Answer when no loss is in doubt any more.
+    /// Request for a reply once no rank is suspected.
     Settle(Sender<()>),
-    /// End now.
+    /// Request to end.
     Quit,
 }
 
-/// Turns the messages of a connection into events, to its end.
+/// Turns the messages of a connection into events until it ends.
 fn serve(connection: u64, stream: &TcpStream, peer: Peer, events: &Sender<Event>) {
     let Ok(own) = stream.try_clone() else { return };
     let (event, is_rank) = match peer {
         Peer::Rank(introduction) => (Event::Hello { connection, stream: own, introduction }, true),
         Peer::Foreign { rank, protocol } => (Event::Foreign { stream: own, rank, protocol }, false),
     };
-    // A failed send: the coordinator is gone, and so are its connections.
+    // A failed send means that the coordinator has ended.
     if events.send(event).is_err() || !is_rank {
         return;
     }
@@ -185,19 +179,19 @@ fn serve(connection: u64, stream: &TcpStream, peer: Peer, events: &Sender<Event>
             break;
         }
     }
-    // One of the two may have failed before the program noticed: then the other end shall see it.
+    // If only one direction has failed, the peer must notice too.
     drop(stream.shutdown(Shutdown::Both));
     drop(events.send(Event::Closed { connection }));
 }
 
-/// Interval at which the clock is checked.
+/// Interval of timeout checks.
 const TICK: Duration = Duration::from_millis(25);
 
-/// After the end of a rank's connection the coordinator waits for the end of its process, and the other way
-/// round: together they tell whether it left in order, and else the signal.
-const SECOND_SIGN: Duration = Duration::from_millis(200);
+/// Time between the end of a rank's connection and the end of its process, in either order. Both are needed to tell an
+/// orderly end, and otherwise the signal.
+const CONFIRM_TIME: Duration = Duration::from_millis(200);
 
-/// A rank that seems to be gone: the first sign was seen and the second is waited for.
+/// A rank whose connection or process has ended, but not yet both.
 struct Suspect {
     rank: u32,
     since: Instant,
@@ -210,52 +204,56 @@ struct Member {
     connection: u64,
     stream: TcpStream,
     introduction: Introduction,
-    /// True if it has neither left nor gone.
+    /// True if the rank has neither left nor is lost.
     is_open: bool,
     /// Time since its last message.
-    quiet: Duration,
+    silent_for: Duration,
     progress: Option<u64>,
 }
 
 /// State of the coordinator's thread.
 struct Core {
     options: CoordinatorOptions,
-    gate: Arc<Gate>,
+    acceptor: Arc<Acceptor>,
     status: Arc<Mutex<Status>>,
     /// By rank.
     members: Vec<Option<Member>>,
     suspects: Vec<Suspect>,
-    has_met: bool,
-    /// The message that ended the meeting or the work; a rank that comes later gets it, too.
-    verdict: Option<FromCoordinator>,
+    is_complete: bool,
+    /// Message that ended the registration or the run. Ranks that connect later receive it too.
+    end_message: Option<FromCoordinator>,
     should_stop: bool,
     is_quitting: bool,
-    /// Callers that wait until no loss is in doubt.
+    /// Callers that wait until no rank is suspected.
     waiting: Vec<Sender<()>>,
     deadline: Instant,
-    next_beat: Instant,
+    next_heartbeat: Instant,
 }
 
 impl Core {
-    fn new(options: CoordinatorOptions, gate: Arc<Gate>, status: Arc<Mutex<Status>>) -> Self {
+    fn new(
+        options: CoordinatorOptions,
+        acceptor: Arc<Acceptor>,
+        status: Arc<Mutex<Status>>,
+    ) -> Self {
         let now = Instant::now();
         Self {
             members: (0..options.world).map(|_| None).collect(),
             suspects: Vec::new(),
-            has_met: false,
-            verdict: None,
+            is_complete: false,
+            end_message: None,
             should_stop: false,
             is_quitting: false,
             waiting: Vec::new(),
-            deadline: now + options.patience,
-            next_beat: now + BEAT,
+            deadline: now + options.timeout,
+            next_heartbeat: now + HEARTBEAT,
             options,
-            gate,
+            acceptor,
             status,
         }
     }
 
-    /// Works until it is told to quit; if a rank holds it, until all ranks have left.
+    /// Handles events until [`Event::Quit`] or, in a rank's process, until all ranks have left.
     fn run(mut self, events: &Receiver<Event>) {
         let mut last = Instant::now();
         while !self.is_over() {
@@ -268,23 +266,23 @@ impl Core {
                 self.handle(event);
             }
             let now = Instant::now();
-            // After this process was stopped nobody was silent: it did not listen.
+            // A stop of this process must not count as silence of the ranks.
             let time = (now - last).min(4 * TICK);
             last = now;
             self.pass_time(now, time);
             self.publish();
         }
-        if self.has_met && self.verdict.is_none() {
-            self.send_all(&FromCoordinator::Farewell);
+        if self.is_complete && self.end_message.is_none() {
+            self.send_all(&FromCoordinator::Closing);
         }
-        self.gate.close();
+        self.acceptor.close();
         for rank in self.open_ranks() {
             self.close(rank);
         }
     }
 
     fn is_over(&self) -> bool {
-        let is_decided = self.has_met || self.verdict.is_some();
+        let is_decided = self.is_complete || self.end_message.is_some();
         let is_alone = is_decided && self.open_ranks().is_empty();
         self.is_quitting || (self.options.holder.is_some() && is_alone)
     }
@@ -326,14 +324,14 @@ impl Core {
         }
     }
 
-    /// A rank introduces itself.
+    /// Registers a rank, or rejects it.
     fn admit(&mut self, connection: u64, stream: TcpStream, introduction: Introduction) {
         let (rank, world) = (introduction.rank, introduction.world);
-        if self.verdict.is_none() && (world != self.options.world || rank >= world) {
+        if self.end_message.is_none() && (world != self.options.world || rank >= world) {
             let (own, kind) = (self.options.world.into(), ClaimKind::Options);
             self.refuse("number of ranks", rank, world.into(), own, kind);
         }
-        if self.verdict.is_some() {
+        if self.end_message.is_some() {
             return self.answer_late(rank, &stream);
         }
         let Some(slot) = self.members.get_mut(rank as usize) else { return };
@@ -346,34 +344,34 @@ impl Core {
             drop(stream.shutdown(Shutdown::Both));
             return;
         }
-        let (is_open, quiet, progress) = (true, Duration::ZERO, None);
-        *slot = Some(Member { connection, stream, introduction, is_open, quiet, progress });
+        let (is_open, silent_for, progress) = (true, Duration::ZERO, None);
+        *slot = Some(Member { connection, stream, introduction, is_open, silent_for, progress });
         if self.missing().is_empty() {
-            self.meet();
+            self.complete();
         }
     }
 
-    /// All ranks have joined.
-    fn meet(&mut self) {
+    /// Ends the registration, since all ranks have joined.
+    fn complete(&mut self) {
         let claims: Vec<_> =
             self.joined().map(|(_, member)| member.introduction.claims.as_slice()).collect();
         if let Some(refusal) = first_difference(&claims) {
-            return self.end_meeting(FromCoordinator::Refused(refusal));
+            return self.fail_registration(FromCoordinator::Refused(refusal));
         }
-        let welcome = match self.welcome() {
-            Ok(welcome) => welcome,
-            Err(why) => return self.end_meeting(FromCoordinator::Rejected { why }),
+        let accepted = match self.accepted() {
+            Ok(accepted) => accepted,
+            Err(why) => return self.fail_registration(FromCoordinator::Rejected { why }),
         };
-        self.has_met = true;
-        self.gate.close();
-        self.members.iter_mut().flatten().for_each(|member| member.quiet = Duration::ZERO);
-        self.send_all(&FromCoordinator::Welcome(welcome));
+        self.is_complete = true;
+        self.acceptor.close();
+        self.members.iter_mut().flatten().for_each(|member| member.silent_for = Duration::ZERO);
+        self.send_all(&FromCoordinator::Accepted(accepted));
         if self.should_stop {
             self.send_all(&FromCoordinator::Stop);
         }
     }
 
-    fn welcome(&self) -> Result<Welcome, String> {
+    fn accepted(&self) -> Result<Accepted, String> {
         let salt = random().map_err(|error| format!("no random numbers for a key: {error}"))?;
         let first = self.member(0).and_then(|member| member.introduction.data);
         let data: SocketAddr = first.ok_or("rank 0 does not listen")?;
@@ -382,49 +380,49 @@ impl Core {
             Some(rank) => self.lost(rank, Cause::Closed, pid),
             None => LostRank { rank: None, host: None, pid, cause: Cause::Closed, progress: None },
         };
-        Ok(Welcome { data, salt: hex(&salt), coordinator })
+        Ok(Accepted { data, salt: hex(&salt), coordinator })
     }
 
-    /// Ends the meeting since a rank's number is not that of rank 0.
+    /// Fails the registration, because a value differs from that of rank 0.
     fn refuse(&mut self, what: &str, rank: u32, value: u64, from_value: u64, kind: ClaimKind) {
         let (what, from_rank) = (what.to_owned(), 0);
         let [value, from_value] = [value, from_value].map(|value| value.to_string());
         let refusal = Refusal { what, rank, value, from_rank, from_value, kind };
-        self.end_meeting(FromCoordinator::Refused(refusal));
+        self.fail_registration(FromCoordinator::Refused(refusal));
     }
 
-    /// Ends a meeting that fails. The gate stays open: a later rank receives the reason.
-    fn end_meeting(&mut self, verdict: FromCoordinator) {
-        if self.verdict.is_none() && !self.has_met {
-            self.send_all(&verdict);
-            self.verdict = Some(verdict);
-            self.open_ranks().into_iter().for_each(|rank| self.note_first(rank));
+    /// Fails the registration with a message to all ranks. The acceptor stays open, so that later ranks get it too.
+    fn fail_registration(&mut self, end_message: FromCoordinator) {
+        if self.end_message.is_none() && !self.is_complete {
+            self.send_all(&end_message);
+            self.end_message = Some(end_message);
+            self.open_ranks().into_iter().for_each(|rank| self.note_notified(rank));
         }
     }
 
-    /// Notes that a rank hears the verdict.
-    fn note_first(&self, rank: u32) {
+    /// Records that a rank receives the end message.
+    fn note_notified(&self, rank: u32) {
         let is_of_others = matches!(
-            self.verdict,
+            self.end_message,
             Some(FromCoordinator::Lost(_) | FromCoordinator::Missing { .. })
         );
-        locked(&self.status).first_was_told |= rank == 0 && is_of_others && !self.has_met;
+        locked(&self.status).rank_0_was_notified |= rank == 0 && is_of_others && !self.is_complete;
     }
 
-    /// Answers a rank that comes when all is decided.
+    /// Answers a rank that connects after the registration.
     fn answer_late(&mut self, rank: u32, stream: &TcpStream) {
-        self.note_first(rank);
+        self.note_notified(rank);
         let why = "the group is complete".to_owned();
-        let answer = self.verdict.clone().unwrap_or(FromCoordinator::Rejected { why });
+        let answer = self.end_message.clone().unwrap_or(FromCoordinator::Rejected { why });
         drop(message::write(&mut &*stream, &answer, "a late rank"));
         drop(stream.shutdown(Shutdown::Write));
     }
 
     fn handle_message(&mut self, rank: u32, message: FromRank) {
         match message {
-            FromRank::Beat { progress } => {
+            FromRank::Heartbeat { progress } => {
                 if let Some(member) = self.member_mut(rank) {
-                    (member.quiet, member.progress) = (Duration::ZERO, Some(progress));
+                    (member.silent_for, member.progress) = (Duration::ZERO, Some(progress));
                 }
             }
             FromRank::Stop => self.stop(),
@@ -432,13 +430,13 @@ impl Core {
             FromRank::Failed { code, message } => {
                 self.conclude(&self.lost(rank, Cause::Failed { code, message }, 0));
             }
-            // The handshake has read it already.
+            // The handshake has read the introduction.
             FromRank::Hello { .. } => {}
         }
     }
 
     fn stop(&mut self) {
-        if !self.should_stop && self.has_met {
+        if !self.should_stop && self.is_complete {
             self.send_all(&FromCoordinator::Stop);
         }
         self.should_stop = true;
@@ -454,31 +452,31 @@ impl Core {
         &mut self.suspects[at]
     }
 
-    /// A rank is gone before its work was done. The others hear of the first one.
+    /// Handles a lost rank. The other ranks are notified of the first one.
     fn conclude(&mut self, lost: &LostRank) {
-        if self.verdict.is_none() {
+        if self.end_message.is_none() {
             let message = FromCoordinator::Lost(lost.clone());
-            // A silent rank may wake up, and shall know that the others went on without it.
-            let gone = lost.rank.filter(|_| !matches!(lost.cause, Cause::Silent { .. }));
+            // A silent rank may continue later and must learn that the run has ended.
+            let excluded = lost.rank.filter(|_| !matches!(lost.cause, Cause::Silent { .. }));
             let others: Vec<_> =
-                self.open_ranks().into_iter().filter(|rank| Some(*rank) != gone).collect();
+                self.open_ranks().into_iter().filter(|rank| Some(*rank) != excluded).collect();
             locked(&self.status).lost = Some(lost.clone());
             others.iter().for_each(|&rank| self.send(rank, &message));
-            self.verdict = Some(message);
-            others.iter().for_each(|&rank| self.note_first(rank));
+            self.end_message = Some(message);
+            others.iter().for_each(|&rank| self.note_notified(rank));
         }
         if let Some(rank) = lost.rank {
             self.close(rank);
         }
     }
 
-    /// Acts on the clock; `time` has passed since the last call.
+    /// Handles timeouts and sends heartbeats. `time` has passed since the last call.
     fn pass_time(&mut self, now: Instant, time: Duration) {
         for suspect in std::mem::take(&mut self.suspects) {
             if !self.is_open(suspect.rank) {
                 continue;
             }
-            let is_due = now - suspect.since >= SECOND_SIGN;
+            let is_due = now - suspect.since >= CONFIRM_TIME;
             if is_due || (suspect.is_closed && suspect.reaped.is_some()) {
                 let cause = suspect.reaped.unwrap_or(Cause::Closed);
                 self.conclude(&self.lost(suspect.rank, cause, 0));
@@ -486,33 +484,34 @@ impl Core {
                 self.suspects.push(suspect);
             }
         }
-        if !self.has_met {
-            if self.verdict.is_none() && now >= self.deadline {
-                let seconds = self.options.patience.as_secs();
+        if !self.is_complete {
+            if self.end_message.is_none() && now >= self.deadline {
+                let seconds = self.options.timeout.as_secs();
                 let (ranks, world) = (self.missing(), self.options.world);
-                self.end_meeting(FromCoordinator::Missing { ranks, world, seconds });
+                self.fail_registration(FromCoordinator::Missing { ranks, world, seconds });
             }
             return;
         }
         let silence = self.options.silence;
-        self.members.iter_mut().flatten().for_each(|member| member.quiet += time);
-        let silent = self.joined().find(|(_, member)| member.is_open && member.quiet >= silence);
+        self.members.iter_mut().flatten().for_each(|member| member.silent_for += time);
+        let silent =
+            self.joined().find(|(_, member)| member.is_open && member.silent_for >= silence);
         if let Some((rank, _)) = silent {
             let seconds = silence.as_secs();
             self.conclude(&self.lost(rank, Cause::Silent { seconds }, 0));
         }
-        if now >= self.next_beat {
-            self.next_beat = now + BEAT;
-            self.send_all(&FromCoordinator::Beat);
+        if now >= self.next_heartbeat {
+            self.next_heartbeat = now + HEARTBEAT;
+            self.send_all(&FromCoordinator::Heartbeat);
         }
     }
 
     fn publish(&mut self) {
         let mut status = locked(&self.status);
-        status.has_met = self.has_met;
+        status.is_complete = self.is_complete;
         status.has_joined = self.members.iter().map(Option::is_some).collect();
         if self.suspects.is_empty() {
-            // A caller may have given up.
+            // A caller may have stopped waiting.
             for waiting in self.waiting.drain(..) {
                 let _ = waiting.send(());
             }
@@ -546,21 +545,21 @@ impl Core {
         self.member(rank).is_some_and(|member| member.is_open)
     }
 
-    /// Ranks that have joined and neither left nor gone.
+    /// Returns the ranks that have joined and have neither left nor are lost.
     fn open_ranks(&self) -> Vec<u32> {
         self.joined().filter(|(_, member)| member.is_open).map(|(rank, _)| rank).collect()
     }
 
-    /// Ends the connection of a rank that has left or is gone; a leaving rank waits for that end.
+    /// Closes the connection of a rank that has left or is lost. A leaving rank waits for that.
     fn close(&mut self, rank: u32) {
         if let Some(member) = self.member_mut(rank) {
             member.is_open = false;
-            // It fails if the other end was faster.
+            // It fails if the peer has closed the connection.
             drop(member.stream.shutdown(Shutdown::Both));
         }
     }
 
-    /// Sends a message to an open rank. A rank that does not take it is cut off: its end is seen by its connection.
+    /// Sends a message to an open rank. If that fails, closes the connection, which counts as its end.
     fn send(&self, rank: u32, message: &FromCoordinator) {
         let Some(member) = self.member(rank).filter(|member| member.is_open) else { return };
         if message::write(&mut &member.stream, message, "a rank").is_err() {
@@ -572,11 +571,11 @@ impl Core {
         self.open_ranks().into_iter().for_each(|rank| self.send(rank, message));
     }
 
-    /// A rank that is gone; `pid` counts for one that never joined.
+    /// Describes a lost rank. `pid` is used for a rank that has not joined.
     fn lost(&self, rank: u32, cause: Cause, pid: u32) -> LostRank {
         let member = self.member(rank);
         let host = member.map(|member| &member.introduction.host);
-        // Named if the ranks are on several.
+        // Hosts are named only if there are several.
         let host = host.filter(|host| self.joined().any(|(_, m)| m.introduction.host != **host));
         LostRank {
             rank: Some(rank),

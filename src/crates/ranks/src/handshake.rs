@@ -1,6 +1,6 @@
-//! The handshake by which two ends of a connection prove that they know a token, and the search for the listener.
+//! The handshake in which both ends of a connection prove that they know the token, and the search for the listener.
 //!
-//! The links of all ranks to the coordinator, and the data connections to rank 0, begin in this way.
+//! The links of all ranks to the coordinator and the data connections to rank 0 start with this handshake.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::message::{
-    self, ClaimKind, FromCoordinator, FromRank, Introduction, LostRank, MAGIC, MessageError,
-    PROTOCOL, Refusal, Until,
+    self, ClaimKind, DeadlineReader, FromCoordinator, FromRank, Introduction, LostRank, MAGIC,
+    MessageError, PROTOCOL, Refusal,
 };
 use crate::spawn;
 use crate::token::{Prover, Token, bytes_from_hex, hex, random};
@@ -23,9 +23,9 @@ use crate::token::{Prover, Token, bytes_from_hex, hex, random};
 pub enum JoinError {
     #[error("the ranks do not fit together: {0}")]
     Refused(Refusal),
-    /// A rank was gone before all had joined.
+    /// A rank was lost before all ranks had joined.
     #[error("before all ranks had joined, {0}")]
-    Gone(LostRank),
+    Lost(LostRank),
     #[error(
         "{} of {world} did not join within {seconds} s: see why on their hosts, and that they \
          reach rank 0",
@@ -37,7 +37,7 @@ pub enum JoinError {
         world: u32,
         seconds: u64,
     },
-    /// The coordinator did not let this rank in.
+    /// The coordinator rejected this rank.
     #[error("rank {rank} was rejected: {why}")]
     Rejected {
         rank: u32,
@@ -84,11 +84,11 @@ pub enum JoinError {
          on all ranks", folder.display()
     )]
     NoSecret { rank: u32, folder: PathBuf, source: io::Error },
-    /// The conversation with the coordinator failed.
+    /// A message of the coordinator could not be read, or one to it could not be written.
     #[error(
         "rank {rank} cannot join: {source}. Read the messages of rank 0, then start all ranks again"
     )]
-    Conversation { rank: u32, source: MessageError },
+    Protocol { rank: u32, source: MessageError },
     /// The system refused something else.
     #[error(
         "rank {rank} cannot join, since {what} failed: {source}. End other programs, or raise the limits (ulimit -a)"
@@ -112,20 +112,20 @@ fn ranks_in_words(ranks: &[u32]) -> String {
 
 // The end that listens.
 
-/// Time for a new connection to introduce itself. A rank does so at once; only networks are slow.
+/// Timeout of the introduction of a new connection. A rank sends its introduction at once; only networks are slow.
 const HELLO_TIME: Duration = Duration::from_secs(10);
 
-/// Connections that may be within the handshake at one time, beside the ranks. More are closed, which
-/// bounds the threads.
+/// Largest number of simultaneous handshakes, beside those of the ranks. Further connections are closed, which
+/// bounds the number of threads.
 const MOST_PENDING: u64 = 64;
 
 /// Pause between two calls of `accept`.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A write that takes longer is to somebody who does not read.
+/// Timeout of a write. A longer write means that the peer does not read.
 const WRITE_TIME: Duration = Duration::from_secs(1);
 
-/// A peer that knows the token.
+/// A peer that has proved that it knows the token.
 pub(crate) enum Peer {
     /// A rank of this protocol.
     Rank(Introduction),
@@ -133,20 +133,21 @@ pub(crate) enum Peer {
     Foreign { rank: u32, protocol: u64 },
 }
 
-/// A listener's side of the handshake.
-pub(crate) struct Gate {
+/// Listening end of the handshake.
+pub(crate) struct Acceptor {
     run: String,
     world: u32,
     token: Token,
     is_open: AtomicBool,
-    /// Connections within the handshake.
+    /// Number of unfinished handshakes.
     pending: AtomicU64,
 }
 
-impl Gate {
-    /// Accepts connections until it is closed, and calls `accept` with the number, the stream and the peer
-    /// of each that knows the token. Each has a thread of its own, so that a slow one holds up nobody.
-    pub(crate) fn open(
+impl Acceptor {
+    /// Accepts connections until [`close`](Self::close). Calls `accept` with the number, the stream and the peer of
+    /// each connection whose peer knows the token. Each connection has its own thread, so that a slow peer does not
+    /// delay the others.
+    pub(crate) fn start(
         listener: TcpListener,
         run: &str,
         world: u32,
@@ -155,14 +156,14 @@ impl Gate {
     ) -> io::Result<Arc<Self>> {
         listener.set_nonblocking(true)?;
         let (is_open, pending) = (AtomicBool::new(true), AtomicU64::new(0));
-        let gate = Self { run: run.to_owned(), world, token: token.clone(), is_open, pending };
-        let gate = Arc::new(gate);
-        let shared = gate.clone();
+        let acceptor = Self { run: run.to_owned(), world, token: token.clone(), is_open, pending };
+        let acceptor = Arc::new(acceptor);
+        let shared = acceptor.clone();
         spawn("splat-ranks-accept", move || shared.listen(&listener, &accept))?;
-        Ok(gate)
+        Ok(acceptor)
     }
 
-    /// Ends the listening.
+    /// Stops listening.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);
     }
@@ -175,16 +176,16 @@ impl Gate {
         let mut connection = 0;
         while self.is_open.load(Ordering::Acquire) {
             let Ok((stream, _)) = listener.accept() else {
-                // Nobody is there, or a caller went away again.
+                // No peer is waiting, or a peer has disconnected again.
                 thread::sleep(PAUSE);
                 continue;
             };
             let pending = self.pending.fetch_add(1, Ordering::AcqRel);
             connection += 1;
-            let (gate, accept) = (self.clone(), accept.clone());
+            let (acceptor, accept) = (self.clone(), accept.clone());
             let serve = move || {
-                let peer = gate.peer(&stream);
-                gate.pending.fetch_sub(1, Ordering::AcqRel);
+                let peer = acceptor.peer(&stream);
+                acceptor.pending.fetch_sub(1, Ordering::AcqRel);
                 if let Some(peer) = peer {
                     accept(connection, &stream, peer);
                 }
@@ -196,7 +197,7 @@ impl Gate {
         }
     }
 
-    /// The handshake with a new connection; none for a stranger, who is told why.
+    /// Runs the handshake with a new connection. Returns `None` for a peer without the token, after telling it why.
     fn peer(&self, mut stream: &TcpStream) -> Option<Peer> {
         stream.set_nonblocking(false).ok()?;
         stream.set_nodelay(true).ok()?;
@@ -206,7 +207,7 @@ impl Gate {
         let first = FromCoordinator::Challenge { magic, protocol: PROTOCOL, run, nonce };
         message::write(&mut stream, &first, name).ok()?;
         let deadline = Instant::now() + HELLO_TIME;
-        let message = message::read(&mut Until { stream, deadline }, name).ok()?;
+        let message = message::read(&mut DeadlineReader { stream, deadline }, name).ok()?;
         stream.set_read_timeout(None).ok()?;
         let FromRank::Hello { introduction: text, proof } = message else { return None };
         if !self.token.is_proven(Prover::Rank, &challenge, text.as_bytes(), &proof) {
@@ -216,7 +217,7 @@ impl Gate {
             drop(message::write(&mut stream, &rejected, name));
             return None;
         }
-        // Only these fields of another protocol can be read.
+        // Only these fields have the same meaning in all versions of the protocol.
         let fields: serde_json::Value = serde_json::from_str(&text).ok()?;
         let protocol = fields.get("protocol")?.as_u64()?;
         if protocol != u64::from(PROTOCOL) {
@@ -233,20 +234,20 @@ impl Gate {
 
 // The end that connects.
 
-/// Time for one attempt to connect: a listener that answers later is asked again.
+/// Timeout of one attempt to connect.
 const ATTEMPT_TIME: Duration = Duration::from_secs(2);
 
 /// Pause between two attempts.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection to the listener of the run.
-pub(crate) struct Found {
+pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
-    /// The listener's number used once.
+    /// Nonce of the listener.
     pub(crate) nonce: [u8; 16],
 }
 
-impl Found {
+impl Connection {
     /// Proves that this rank knows the token, and checks that the listener does.
     pub(crate) fn introduce(
         &self,
@@ -256,7 +257,7 @@ impl Found {
     ) -> Result<(), JoinError> {
         let rank = introduction.rank;
         let system = |what| move |source| JoinError::System { rank, what, source };
-        let conversation = |source| JoinError::Conversation { rank, source };
+        let protocol = |source| JoinError::Protocol { rank, source };
         let nonce = random().map_err(system("taking random numbers"))?;
         let introduction = Introduction { nonce: hex(&nonce), ..introduction };
         let text = serde_json::to_string(&introduction)
@@ -264,14 +265,14 @@ impl Found {
         let proof = token.proof(Prover::Rank, &self.nonce, text.as_bytes());
         let hello = FromRank::Hello { introduction: text.clone(), proof };
         let peer = "the coordinator";
-        message::write(&mut &self.stream, &hello, peer).map_err(conversation)?;
-        let mut reader = Until { stream: &self.stream, deadline };
-        let is_proven = match message::read(&mut reader, peer).map_err(conversation)? {
+        message::write(&mut &self.stream, &hello, peer).map_err(protocol)?;
+        let mut reader = DeadlineReader { stream: &self.stream, deadline };
+        let is_proven = match message::read(&mut reader, peer).map_err(protocol)? {
             FromCoordinator::Proven { proof } => {
                 token.is_proven(Prover::Coordinator, &nonce, text.as_bytes(), &proof)
             }
-            // A peer that rejects a rank gets nothing from it; one of another version or with another
-            // secret cannot prove anything.
+            // An unproven peer may only reject the rank. A peer with another version or another secret cannot prove
+            // that it knows the token.
             FromCoordinator::Rejected { why } => return Err(JoinError::Rejected { rank, why }),
             FromCoordinator::Refused(refusal) if refusal.kind == ClaimKind::Version => {
                 return Err(JoinError::Refused(refusal));
@@ -286,17 +287,21 @@ impl Found {
     }
 }
 
-/// Connects, and asks whether this is the listener of the run.
-pub(crate) fn ask(address: SocketAddr, run: &str, deadline: Instant) -> Result<Found, String> {
+/// Connects, and checks that the peer claims to be the listener of the run.
+pub(crate) fn probe(
+    address: SocketAddr,
+    run: &str,
+    deadline: Instant,
+) -> Result<Connection, String> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let failed = |error: io::Error| format!("{address}: {error}");
     let stream = TcpStream::connect_timeout(&address, left).map_err(failed)?;
-    // If nobody listens at a port of the own machine, the system may connect a caller with itself.
+    // The system may connect a socket to itself if no process listens at a local port.
     if stream.local_addr().ok() == stream.peer_addr().ok() {
         return Err(format!("{address}: nobody listens"));
     }
     stream.set_nodelay(true).map_err(failed)?;
-    let mut reader = Until { stream: &stream, deadline };
+    let mut reader = DeadlineReader { stream: &stream, deadline };
     let first = message::read(&mut reader, &address.to_string());
     let FromCoordinator::Challenge { magic, run: found, nonce, .. } =
         first.map_err(|error| error.to_string())?
@@ -307,18 +312,17 @@ pub(crate) fn ask(address: SocketAddr, run: &str, deadline: Instant) -> Result<F
         return Err(format!("{address} is the coordinator of another run"));
     }
     let nonce = bytes_from_hex(&nonce).ok_or(format!("{address} sent a broken challenge"))?;
-    Ok(Found { stream, nonce })
+    Ok(Connection { stream, nonce })
 }
 
-/// Tries all ports in turn until the listener of the run answers or the deadline is over.
-///
-/// The error is that of the last attempt.
-pub(crate) fn search(
+/// Tries all ports in turn until the listener of the run answers or the deadline passes. Returns the error of the last
+/// attempt.
+pub(crate) fn find_coordinator(
     host: &str,
     ports: &[u16],
     run: &str,
     deadline: Instant,
-) -> Result<Found, String> {
+) -> Result<Connection, String> {
     let mut last = "no port to try".to_owned();
     loop {
         for port in ports {
@@ -330,7 +334,7 @@ pub(crate) fn search(
                 }
             };
             for address in addresses {
-                match ask(address, run, deadline.min(Instant::now() + ATTEMPT_TIME)) {
+                match probe(address, run, deadline.min(Instant::now() + ATTEMPT_TIME)) {
                     Ok(found) => return Ok(found),
                     Err(error) => last = error,
                 }
@@ -345,15 +349,15 @@ pub(crate) fn search(
 
 /// Listens at the first free port of rank 0's host.
 ///
-/// Only the interface that the host's name stands for is opened: a name of this machine alone opens no
-/// other, and is an error if there are ranks on other hosts. All interfaces are opened if the name stands
-/// for another machine's address: the other hosts know rank 0 by that.
-pub(crate) fn open_place(
+/// The listener is bound to the interface that the host name resolves to. A loopback name is an error if there are
+/// ranks on other hosts. The listener is bound to all interfaces if the name resolves to an address that this machine
+/// does not have: the other hosts reach rank 0 by that address.
+pub(crate) fn listen_at(
     host: &str,
     ports: &[u16],
     has_other_hosts: bool,
 ) -> Result<TcpListener, JoinError> {
-    let no_port = |source| JoinError::NoPort { place: place_in_words(host, ports), source };
+    let no_port = |source| JoinError::NoPort { place: address_text(host, ports), source };
     let ips: Vec<_> = (host, 0).to_socket_addrs().map_err(no_port)?.map(|at| at.ip()).collect();
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok();
     let is_local = ips.iter().all(IpAddr::is_loopback);
@@ -373,14 +377,14 @@ pub(crate) fn open_place(
     found.map_err(no_port)
 }
 
-/// Listens at the first free port of an interface; the error is that of the last port.
+/// Listens at the first free port of an interface. Returns the error of the last port.
 fn first_free(ip: IpAddr, ports: &[u16]) -> io::Result<TcpListener> {
     let nothing = Err(io::ErrorKind::AddrNotAvailable.into());
     ports.iter().fold(nothing, |found, &port| found.or_else(|_| TcpListener::bind((ip, port))))
 }
 
-/// `host:4000` or `host:4000-4015`.
-pub(crate) fn place_in_words(host: &str, ports: &[u16]) -> String {
+/// Formats an address as `host:4000` or `host:4000-4015`.
+pub(crate) fn address_text(host: &str, ports: &[u16]) -> String {
     match ports {
         [] => format!("{host} (no port)"),
         [port] => format!("{host}:{port}"),

@@ -1,15 +1,15 @@
 //! Processes that work on one model together.
 //!
-//! Knows nothing of Gaussians, scenes or devices. A process of the group is a *rank*; the group's size is its
-//! *world*. In the order of use:
+//! The crate is independent of Gaussians, scenes and devices. A process of the group is a *rank*; the size of the group
+//! is its *world*. Modules in the order of use:
 //!
-//! | part | what it does |
+//! | module | purpose |
 //! |---|---|
-//! | [`launch`] | finds which rank this process is, by its launcher's environment |
+//! | [`launch`] | reads the rank of this process from the environment of its launcher |
 //! | [`supervise`](mod@supervise) | starts the ranks of one host, and ends them together |
-//! | [`join`](mod@join) | brings ranks together: the handshake, and facts that must be equal on all of them |
-//! | [`link`] | connects each rank with the coordinator: signs of life, losses, requests to stop |
-//! | [`exchange`] | carries bytes between ranks |
+//! | [`join`](mod@join) | registers the ranks: the handshake, and facts that must be equal on all ranks |
+//! | [`link`] | connects each rank with the coordinator: heartbeats, lost ranks, requests to stop |
+//! | [`exchange`] | exchanges bytes between ranks |
 
 mod coordinator;
 pub mod exchange;

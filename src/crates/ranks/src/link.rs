@@ -1,6 +1,6 @@
-//! Each rank's line to the coordinator.
+//! Connection of each rank to the coordinator.
 //!
-//! By it a rank shows that it lives, and hears when another one is gone or all are to stop.
+//! The rank sends heartbeats, and is notified when another rank is lost or when all ranks are to stop.
 
 #[cfg(test)]
 mod tests;
@@ -16,79 +16,79 @@ use std::time::{Duration, Instant};
 pub use crate::message::{Cause, LostRank};
 
 use crate::coordinator::Coordinator;
-use crate::message::{self, BEAT, Beats, FromCoordinator, FromRank, MessageError};
+use crate::message::{self, FromCoordinator, FromRank, HEARTBEAT, HeartbeatReader, MessageError};
 use crate::{locked, spawn};
 
-/// The coordinator is gone after so many beats without a word: 6 s. That is longer than its own
-/// patience with ranks, for it knows more: where both are silent to each other, it shall be the one
-/// that says so. And it leaves a rank time to end before 10 s are over.
-const QUIET_BEATS: u32 = 12;
+/// Number of heartbeats without a message after which the coordinator is lost: 6 s. The coordinator's timeout for ranks
+/// is shorter, so that it reports first. A rank still has time to end before 10 s have passed.
+const SILENT_HEARTBEATS: u32 = 12;
 
-/// Time for the coordinator to take a goodbye.
-const GOODBYE_TIME: Duration = Duration::from_secs(2);
+/// Time for the coordinator to close the connection of a leaving rank.
+const LEAVE_TIME: Duration = Duration::from_secs(2);
 
-/// Time that the rank with the coordinator waits for the others to leave.
+/// Time for which the rank with the coordinator waits for the others to leave.
 const OTHERS_TIME: Duration = Duration::from_secs(10);
 
-/// Time that it waits for them after an error of its own.
+/// Time for which the rank with the coordinator waits for the others after its own error.
 const FAIL_TIME: Duration = Duration::from_secs(1);
 
-/// Most characters of an error that are sent to the other ranks.
-const LETTERS: usize = 4096;
+/// Largest number of characters of an error that are sent to the other ranks.
+const MAX_MESSAGE_CHARS: usize = 4096;
 
 /// An event of a link.
+#[derive(Debug, PartialEq)]
 enum Notice {
     Stop,
     End(LostRank),
 }
 
-/// A rank's connection to the coordinator, from the meeting to the end of its work.
+/// Connection of a registered rank to the coordinator.
 ///
-/// Dropped without [`leave`](Link::leave) it counts as a death.
+/// Dropping it without [`leave`](Link::leave) makes the rank a lost one.
 #[derive(Debug)]
 pub struct Link {
     stream: TcpStream,
-    /// Held while a message is written: two threads write.
+    /// Held while a message is written, because two threads write.
     writing: Arc<Mutex<()>>,
     progress: Arc<AtomicU64>,
     has_left: Arc<AtomicBool>,
     notices: Mutex<Option<Receiver<Notice>>>,
     reader: Mutex<Option<JoinHandle<()>>>,
-    /// Dropped to end the beats.
-    beat: Mutex<Option<Sender<()>>>,
+    /// Dropped to end the heartbeats.
+    heartbeat: Mutex<Option<Sender<()>>>,
     coordinator: Mutex<Option<Coordinator>>,
 }
 
 impl Link {
-    /// Starts the link of a rank that was let in. `gone` names the coordinator should it go;
-    /// `coordinator` is there where this rank holds it.
+    /// Starts the link of a registered rank. `loss` describes the coordinator in case it is lost. `coordinator` is that
+    /// of this process, if any.
     pub(crate) fn start(
         stream: TcpStream,
-        gone: LostRank,
+        loss: LostRank,
         coordinator: Option<Coordinator>,
     ) -> io::Result<Self> {
         let (sender, notices) = channel();
-        let (beat, beat_end) = channel();
+        let (heartbeat, beat_end) = channel();
         let link = Self {
             writing: Arc::default(),
             progress: Arc::default(),
             has_left: Arc::default(),
             notices: Mutex::new(Some(notices)),
             reader: Mutex::default(),
-            beat: Mutex::new(Some(beat)),
+            heartbeat: Mutex::new(Some(heartbeat)),
             coordinator: Mutex::new(coordinator),
             stream,
         };
         let (stream, has_left) = (link.stream.try_clone()?, link.has_left.clone());
-        let read = move || read_all(&stream, gone, &has_left, &sender);
+        let read = move || read_all(&stream, loss, &has_left, &sender);
         *locked(&link.reader) = Some(spawn("splat-ranks-link", read)?);
         let (stream, writing, progress) =
             (link.stream.try_clone()?, link.writing.clone(), link.progress.clone());
         let beats = move || {
-            while beat_end.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+            while beat_end.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
                 let progress = progress.load(Ordering::Relaxed);
-                if send(&stream, &writing, &FromRank::Beat { progress }).is_err() {
-                    // The reader sees the same, and tells it.
+                if send(&stream, &writing, &FromRank::Heartbeat { progress }).is_err() {
+                    // The reader notices and reports the failure.
                     break;
                 }
             }
@@ -97,21 +97,21 @@ impl Link {
         Ok(link)
     }
 
-    /// Notes the image that this rank works at. Costs next to nothing.
+    /// Sets the current image of this rank. Takes only nanoseconds.
     pub fn progress(&self, image: u64) {
         self.progress.store(image, Ordering::Relaxed);
     }
 
-    /// Requests an orderly stop of all ranks. Each rank, this one included, receives the request by
+    /// Requests an orderly stop of all ranks. Each rank, including this one, receives the request by
     /// [`watch`](Link::watch).
     pub fn request_stop(&self) {
         self.send(&FromRank::Stop);
     }
 
-    /// Sets what happens when all are to stop, and when another rank or the coordinator is gone.
+    /// Registers callbacks: `on_stop` for requests to stop, `on_end` for the loss of another rank or the coordinator.
     ///
-    /// Earlier events count, too. Both are called in a thread of the link; `on_end` at most once, and nothing after it,
-    /// and nothing once this rank has left. A second call of `watch` does nothing.
+    /// They also receive earlier events, and run in a thread of the link. `on_end` is the last call. No callback runs
+    /// after this rank has left. A second call of `watch` does nothing.
     pub fn watch(
         &self,
         on_stop: impl Fn() + Send + 'static,
@@ -131,16 +131,14 @@ impl Link {
         spawn("splat-ranks-watch", watch).map(drop)
     }
 
-    /// Says goodbye: the end of this rank is no death.
-    ///
-    /// If this rank holds the coordinator, it waits for the others to leave, too, but at most 10 s.
+    /// Leaves in order. A rank with the coordinator waits at most 10 s for the others to leave.
     pub fn leave(&self) {
         self.end(&FromRank::Leave, OTHERS_TIME);
     }
 
-    /// Ends with an error of this rank's own. The others are told its exit code and its text.
+    /// Leaves with an error of this rank, whose exit code and text are sent to the others.
     pub fn fail(&self, code: u8, message: &str) {
-        let message = message.chars().take(LETTERS).collect();
+        let message = message.chars().take(MAX_MESSAGE_CHARS).collect();
         self.end(&FromRank::Failed { code, message }, FAIL_TIME);
     }
 
@@ -148,11 +146,11 @@ impl Link {
         if self.has_left.swap(true, Ordering::AcqRel) {
             return;
         }
-        drop(locked(&self.beat).take());
+        drop(locked(&self.heartbeat).take());
         self.send(last);
-        // The coordinator closes the connection when it has taken the goodbye. A process that ended
-        // before might take it back: the system resets a connection with bytes that nobody read.
-        let deadline = Instant::now() + GOODBYE_TIME;
+        // The coordinator closes the connection after it has read the last message. An earlier end of this process
+        // could discard that message, because the system resets a connection with unread bytes.
+        let deadline = Instant::now() + LEAVE_TIME;
         let reader = locked(&self.reader).take();
         while reader.as_ref().is_some_and(|reader| !reader.is_finished())
             && Instant::now() < deadline
@@ -160,18 +158,18 @@ impl Link {
             thread::sleep(Duration::from_millis(2));
         }
         self.shut();
-        if let Some(coordinator) = locked(&self.coordinator).take() {
+        if let Some(mut coordinator) = locked(&self.coordinator).take() {
             coordinator.finish(wait);
         }
     }
 
     fn send(&self, message: &FromRank) {
-        // If this fails the coordinator is gone, and the reader reports the loss.
+        // If this fails, the reader reports the loss of the coordinator.
         drop(send(&self.stream, &self.writing, message));
     }
 
     fn shut(&self) {
-        // It fails where the other end was faster.
+        // It fails if the peer has closed the connection.
         drop(self.stream.shutdown(Shutdown::Both));
     }
 }
@@ -180,35 +178,35 @@ impl Drop for Link {
     fn drop(&mut self) {
         if !self.has_left.swap(true, Ordering::AcqRel) {
             self.shut();
-            if let Some(coordinator) = locked(&self.coordinator).take() {
+            if let Some(mut coordinator) = locked(&self.coordinator).take() {
                 coordinator.finish(FAIL_TIME);
             }
         }
     }
 }
 
-/// Hears the coordinator until one of them ends.
-fn read_all(stream: &TcpStream, gone: LostRank, has_left: &AtomicBool, notices: &Sender<Notice>) {
-    let mut reader = Beats { stream, most: QUIET_BEATS };
+/// Reads messages of the coordinator until either end closes the connection.
+fn read_all(stream: &TcpStream, loss: LostRank, has_left: &AtomicBool, notices: &Sender<Notice>) {
+    let mut reader = HeartbeatReader { stream, most: SILENT_HEARTBEATS };
     let lost = loop {
         match message::read(&mut reader, "the coordinator") {
             Ok(FromCoordinator::Stop) => drop(notices.send(Notice::Stop)),
             Ok(FromCoordinator::Lost(lost)) => break lost,
-            Ok(FromCoordinator::Farewell) => return,
+            Ok(FromCoordinator::Closing) => return,
             Ok(_) => {}
             Err(MessageError::Failed { source, .. })
                 if source.kind() == io::ErrorKind::TimedOut =>
             {
-                let seconds = (BEAT * QUIET_BEATS).as_secs();
-                break LostRank { cause: Cause::Silent { seconds }, ..gone };
+                let seconds = (HEARTBEAT * SILENT_HEARTBEATS).as_secs();
+                break LostRank { cause: Cause::Silent { seconds }, ..loss };
             }
-            Err(_) => break gone,
+            Err(_) => break loss,
         }
     };
-    // Nobody listens where this rank never watched.
+    // The send fails if the receiver was dropped.
     drop(notices.send(Notice::End(lost)));
-    // What comes behind is of no interest, but read: else the system would reset the connection,
-    // and a goodbye on its way with it.
+    // Read and ignore further messages. Otherwise the system would reset the connection and discard a last message of
+    // this rank.
     while !has_left.load(Ordering::Acquire) {
         if message::read::<FromCoordinator>(&mut reader, "the coordinator").is_err() {
             return;

@@ -1,14 +1,14 @@
-//! Messages between a rank and the coordinator: JSON behind its length.
+//! Messages between a rank and the coordinator.
 //!
-//! A message is the length of its text in bytes (`u32`, little-endian), then the text. The longest has [`MOST_BYTES`].
+//! A message is the length of its text in bytes (`u32`, little-endian, at most [`MOST_BYTES`]), then the text in JSON.
 //!
-//! The coordinator speaks first: `Challenge`, by which a rank knows that it found its run. The rank
-//! answers with `Hello`. Both prove that they know the token of the run: the rank in `Hello`, the
-//! coordinator by `Proven`. When all ranks have joined, each gets `Welcome`, or all get `Refused`,
-//! `Missing` or `Lost`. From then on the connection is the rank's link.
+//! The coordinator sends `Challenge`, by which a rank recognises its run. The rank answers with `Hello`. Both prove
+//! that they know the token of the run: the rank in `Hello`, the coordinator in `Proven`. When all ranks have joined,
+//! each receives `Accepted`, or all receive `Refused`, `Missing` or `Lost`. From then on the connection is the rank's
+//! link.
 //!
-//! Messages after the proofs are neither encrypted nor signed: the proofs keep strangers out, but not an
-//! attacker who changes packets. The token of the data connections never travels.
+//! Messages after the proofs are neither encrypted nor signed, so an attacker who can change packets is not stopped.
+//! The token of the data connections is never sent.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -21,31 +21,30 @@ use serde::{Deserialize, Serialize};
 /// Length of the longest message, in bytes.
 pub const MOST_BYTES: u32 = 64 << 10;
 
-/// The first word of the coordinator.
+/// First value of the coordinator's first message.
 pub(crate) const MAGIC: &str = "splat-ranks";
 
 /// Version of the messages. Raise it with each change.
 pub(crate) const PROTOCOL: u32 = 4;
 
-/// A rank introduces itself. The fields up to `world` stay the same in all versions, which tells another
-/// version from garbage.
+/// Introduction of a rank. The fields up to `world` are equal in all versions, to recognise other versions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Introduction {
-    /// The rank's [`PROTOCOL`].
+    /// [`PROTOCOL`] of the rank.
     pub(crate) protocol: u32,
     pub(crate) rank: u32,
     pub(crate) world: u32,
     pub(crate) host: String,
     pub(crate) pid: u32,
-    /// Address of rank 0's data listener. An unspecified address: the host of the coordinator.
+    /// Address of rank 0's data listener. An unspecified address means the host of the coordinator.
     pub(crate) data: Option<SocketAddr>,
     pub(crate) claims: Vec<Claim>,
-    /// The rank's number used once (32 hexadecimal digits), for the coordinator's proof.
+    /// Nonce of the rank (32 hexadecimal digits) for the coordinator's proof.
     pub(crate) nonce: String,
 }
 
 impl Introduction {
-    /// A rank without claims and data listener; the handshake sets the nonce.
+    /// Returns the introduction of a rank without claims and data listener. The handshake sets the nonce.
     pub(crate) fn of(rank: u32, world: u32) -> Self {
         Self {
             protocol: PROTOCOL,
@@ -60,60 +59,63 @@ impl Introduction {
     }
 }
 
-/// A message of a rank.
+/// Message of a rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromRank {
-    /// An [`Introduction`] as text, and the proof that its sender knows the token: over the
-    /// challenge's nonce and this text.
+    /// An [`Introduction`] as text, and the proof over the challenge's nonce and this text.
     Hello { introduction: String, proof: String },
-    /// The rank lives and works at this image.
-    Beat { progress: u64 },
-    /// All ranks shall stop.
+    /// Heartbeat with the current image.
+    #[serde(rename = "Beat")]
+    Heartbeat { progress: u64 },
+    /// Request to stop all ranks.
     Stop,
-    /// The rank is done.
+    /// Orderly end of the rank.
     Leave,
-    /// The rank ends with an error of its own.
+    /// End of the rank with an error.
     Failed { code: u8, message: String },
 }
 
-/// A message of the coordinator.
+/// Message of the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum FromCoordinator {
-    /// Name of the run, and a number used once (32 hexadecimal digits).
+    /// Name of the run, and a nonce (32 hexadecimal digits).
     Challenge { magic: String, protocol: u32, run: String, nonce: String },
-    /// The coordinator knows the token, too: the proof is over the introduction's nonce and text.
+    /// Proof of the coordinator over the introduction's nonce and text.
     Proven { proof: String },
     /// All ranks have joined.
-    Welcome(Welcome),
-    /// This rank is rejected; the others go on waiting.
+    #[serde(rename = "Welcome")]
+    Accepted(Accepted),
+    /// This rank is rejected. The others continue to wait.
     Rejected { why: String },
-    /// The ranks do not fit together.
+    /// A claim differs between ranks.
     Refused(Refusal),
-    /// These ranks did not join in time.
+    /// Ranks that did not join in time.
     Missing { ranks: Vec<u32>, world: u32, seconds: u64 },
-    /// A rank is gone.
+    /// Loss of a rank.
     Lost(LostRank),
-    /// Stop in an orderly way.
+    /// Request to stop in order.
     Stop,
-    /// The coordinator lives.
-    Beat,
-    /// The coordinator ends in an orderly way; the ranks may go on.
-    Farewell,
+    /// Heartbeat of the coordinator.
+    #[serde(rename = "Beat")]
+    Heartbeat,
+    /// Orderly end of the coordinator. The ranks may continue.
+    #[serde(rename = "Farewell")]
+    Closing,
 }
 
-/// Data that each rank needs to reach rank 0.
+/// Answer to a registered rank, with which it can reach rank 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Welcome {
+pub(crate) struct Accepted {
     /// Address of rank 0's data listener.
     pub(crate) data: SocketAddr,
-    /// 32 hexadecimal digits, new for every run. The token of the data connections is made of the salt
-    /// and the token of the run.
+    /// 32 hexadecimal digits, new for every run. The token of the data connections is derived from this salt and the
+    /// token of the run.
     pub(crate) salt: String,
-    /// The coordinator as it is named if it goes.
+    /// Description of the coordinator in case it is lost.
     pub(crate) coordinator: LostRank,
 }
 
-// Claims: facts that must be equal on all ranks.
+// Claims.
 
 /// Kind of a claim. The program maps it to an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,26 +131,26 @@ pub enum ClaimKind {
 /// A fact that must be equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Its name, in words: `number of photographs`.
+    /// Name in words, such as `number of photographs`.
     pub what: String,
-    /// Its value on this rank; compared as text, shown if it differs.
+    /// Value on this rank, compared as text.
     pub value: String,
-    /// Its kind.
+    /// Kind of the claim.
     pub kind: ClaimKind,
 }
 
-/// Two ranks that do not fit together. Printed it is a sentence with the remedy.
+/// Claim that differs between two ranks. Displays as a sentence with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Name of the claim that differs.
     pub what: String,
-    /// The rank that differs.
+    /// Rank that differs.
     pub rank: u32,
-    /// Its value.
+    /// Value on the rank that differs.
     pub value: String,
-    /// The rank that it differs from.
+    /// Rank that it differs from.
     pub from_rank: u32,
-    /// Value of the rank that it differs from.
+    /// Value on the rank that it differs from.
     pub from_value: String,
     /// Kind of the claim.
     pub kind: ClaimKind,
@@ -166,8 +168,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns the first claim of rank 0 that another rank does not share, then the first that rank 0 lacks;
-/// `claims` are by rank.
+/// Returns the first claim of rank 0 that another rank does not share, or else the first that rank 0 lacks. `claims`:
+/// claims by rank.
 pub(crate) fn first_difference(claims: &[&[Claim]]) -> Option<Refusal> {
     let (of_0, others) = claims.split_first()?;
     let value_in = |claims: &[Claim], what: &str| {
@@ -191,9 +193,9 @@ pub(crate) fn first_difference(claims: &[&[Claim]]) -> Option<Refusal> {
     })
 }
 
-// Ranks that are gone.
+// Lost ranks.
 
-/// Cause of a rank's end.
+/// Cause of a loss.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// A signal ended its process.
@@ -201,41 +203,41 @@ pub enum Cause {
         /// Number of the signal.
         signal: i32,
     },
-    /// Its process ended with an exit code.
+    /// The process ended with an exit code.
     Exited {
-        /// The code.
+        /// Exit code.
         code: i32,
     },
-    /// Its connection ended without a goodbye.
+    /// The connection ended without a last message.
     Closed,
-    /// The rank sent nothing for this time.
+    /// The rank sent no heartbeats.
     Silent {
         /// Length of the silence.
         seconds: u64,
     },
-    /// The rank announced an error of its own.
+    /// The rank ended with an error.
     Failed {
-        /// The exit code that it announced.
+        /// Exit code.
         code: u8,
-        /// Its error.
+        /// Text of the error.
         message: String,
     },
 }
 
-/// A rank, or the coordinator, that is gone before the work was done.
+/// A lost rank or coordinator.
 ///
-/// Printed it is a clause: `rank 2 (pid 4711) was killed by signal 9 at image 12340`.
+/// Displays as a clause: `rank 2 (pid 4711) was killed by signal 9 at image 12340`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostRank {
-    /// Its number; none for a coordinator that is no rank, that is the supervisor.
+    /// Number of the rank; none for the supervisor.
     pub rank: Option<u32>,
-    /// Its host, if the ranks are on several.
+    /// Host, if the ranks are on several.
     pub host: Option<String>,
-    /// Its process.
+    /// Process number.
     pub pid: u32,
-    /// Cause of its end.
+    /// Cause of the loss.
     pub cause: Cause,
-    /// The last image that it reported, if any.
+    /// Last reported image, if any.
     pub progress: Option<u64>,
 }
 
@@ -270,7 +272,7 @@ impl fmt::Display for LostRank {
 
 // Messages as bytes.
 
-/// An error of a message. `peer` is the other end.
+/// Error of a message. `peer`: name of the other end.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum MessageError {
@@ -289,9 +291,8 @@ pub enum MessageError {
     Failed { peer: String, source: io::Error },
 }
 
-/// Reads one message; `peer` stands in errors.
-///
-/// Memory grows with what arrives, not with what the length promises.
+/// Reads one message. `peer`: name of the other end for errors. Memory grows with the received bytes, not with the
+/// length in the header.
 pub(crate) fn read<T: DeserializeOwned>(
     from: &mut impl Read,
     peer: &str,
@@ -315,7 +316,7 @@ pub(crate) fn read<T: DeserializeOwned>(
     serde_json::from_slice(&text).map_err(|source| MessageError::Garbage { peer: peer(), source })
 }
 
-/// Writes one message, in one piece; `peer` stands in errors.
+/// Writes one message in one piece. `peer`: name of the other end for errors.
 pub(crate) fn write(
     to: &mut impl Write,
     message: &impl Serialize,
@@ -332,18 +333,18 @@ pub(crate) fn write(
     to.write_all(&whole).map_err(|source| MessageError::Failed { peer: peer(), source })
 }
 
-// Reading from a connection that may be slow or silent.
+// Timeouts of connections.
 
-/// Time between two signs of life on a link, in both directions.
-pub(crate) const BEAT: Duration = Duration::from_millis(500);
+/// Interval of heartbeats on a link, in both directions.
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// Reads until a point in time; then `TimedOut`.
-pub(crate) struct Until<'a> {
+/// Reader that fails with `TimedOut` after the deadline.
+pub(crate) struct DeadlineReader<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) deadline: Instant,
 }
 
-impl Read for Until<'_> {
+impl Read for DeadlineReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
@@ -359,17 +360,16 @@ impl Read for Until<'_> {
     }
 }
 
-/// Reads until nothing came for a number of beats on end; then `TimedOut`.
-///
-/// Beats are counted, not seconds: if this process was stopped, that time is one beat.
-pub(crate) struct Beats<'a> {
+/// Reader that fails with `TimedOut` after a number of heartbeats without bytes. Heartbeats are counted instead of
+/// seconds, so that a stop of this process counts as one.
+pub(crate) struct HeartbeatReader<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) most: u32,
 }
 
-impl Read for Beats<'_> {
+impl Read for HeartbeatReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(BEAT))?;
+        self.stream.set_read_timeout(Some(HEARTBEAT))?;
         for _ in 0..self.most {
             match self.stream.read(into) {
                 Err(error) if is_timeout(&error) => {}
@@ -380,7 +380,7 @@ impl Read for Beats<'_> {
     }
 }
 
-/// True for both errors that systems give after a timeout.
+/// True for either error that systems return after a timeout.
 pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
@@ -389,7 +389,7 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Gives one byte a call.
+    /// Reader of one byte per call.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -444,8 +444,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_grows_with_what_arrives() {
-        // The reader asks for room before each call: the length of the offer is the memory that it holds.
+    fn memory_grows_with_received_bytes() {
+        // The length of the buffer is the memory that the reader holds.
         struct Meter(usize);
         impl Read for Meter {
             fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_rank_reads_as_a_clause() {
+    fn a_lost_rank_displays_as_a_clause() {
         let of =
             |cause, progress| LostRank { rank: Some(2), host: None, pid: 4711, cause, progress };
         let failed = Cause::Failed { code: 4, message: "out of memory".to_owned() };
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_difference_is_told_with_both_values() {
+    fn the_first_difference_has_both_values() {
         let claims = |values: &[(&str, &str)]| -> Vec<Claim> {
             let claim = |&(what, value): &(&str, &str)| Claim {
                 what: what.to_owned(),

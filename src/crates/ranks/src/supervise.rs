@@ -1,7 +1,7 @@
-//! Starts the ranks of one host, and ends them together.
+//! The supervisor starts the ranks of one host and ends them together.
 //!
-//! The supervisor has no share in the work: it starts the processes, holds the coordinator, waits
-//! for all of them, and says how the run ended. No rank outlives it.
+//! The supervisor only starts the processes, runs the coordinator, waits for all processes and returns the outcome. No
+//! rank outlives the supervisor.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write, stderr};
@@ -18,22 +18,22 @@ use crate::message::{Cause, LostRank};
 use crate::token::Token;
 use crate::{locked, spawn};
 
-/// The ranks of one host: one program in several processes.
+/// Ranks of one host: one program in several processes.
 #[derive(Clone, Debug)]
 pub struct Supervised {
-    /// The program.
+    /// Program of all ranks.
     pub program: PathBuf,
-    /// Its arguments, the same for all ranks.
+    /// Arguments of all ranks.
     pub args: Vec<OsString>,
-    /// Variables that are added to the environment of all ranks. Those that tell a rank its place cannot be set.
+    /// Additional environment variables of all ranks. The variables of [`launch`](crate::launch) are overwritten.
     pub env: Vec<(OsString, OsString)>,
-    /// Number of ranks, at least 2: one alone would look for no supervisor.
+    /// Number of ranks, at least 2, because a single rank ignores the supervisor.
     pub world: u32,
-    /// Time for the others to end by themselves when one is gone; then they are killed.
+    /// Time after a loss for the other ranks to end by themselves, before they are killed.
     pub grace: Duration,
 }
 
-/// An error at the start of the ranks. Ranks that were started are ended.
+/// Error at the start of the ranks. Started ranks are killed.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say it")]
 pub enum SuperviseError {
@@ -46,35 +46,36 @@ pub enum SuperviseError {
     System { what: &'static str, source: io::Error },
 }
 
-/// Time for all ranks to join. They meet before they read the scene: only a busy host or a slow network takes long.
+/// Timeout of the registration. Ranks join before they read the scene, so only a busy host or a slow network takes
+/// long.
 pub const JOIN_TIME: Duration = Duration::from_secs(120);
 
 /// Interval at which the processes are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// End of the ranks.
+/// Outcome of the ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All did their work.
+    /// All have finished.
     Done,
-    /// One ended with a code of its own: 1 to 4, or 130. It has said why.
+    /// A rank ended with a code of this program, 1 to 4 or 130, and has printed the reason.
     Ended {
-        /// The code of the first one.
+        /// Exit code of the first such rank.
         code: u8,
     },
-    /// One died: by a signal, in silence, or with another code.
+    /// A rank was lost by a signal, a timeout or another code.
     Died(LostRank),
 }
 
 /// Starts the ranks and waits until all have ended.
 ///
-/// They find their number and the coordinator by [`detect`](crate::launch::detect). When `stop` becomes true all are
-/// asked to stop. When one is gone the others have [`Supervised::grace`] to end, then they are killed. Rank 0 has this
-/// process's input and outputs. Of the others only the standard error is shown, from when all have joined; what they
-/// wrote before is shown unless rank 0 ended with an error, which is then the same for all. `[rank 2] ` is put before
-/// each line, but not before one that begins with `{`: that is JSON, for a program.
+/// Ranks read their number and the coordinator by [`detect`](crate::launch::detect). When `stop` becomes true, all are
+/// requested to stop. After a loss the others have [`Supervised::grace`] to end before they are killed. Rank 0 inherits
+/// input and outputs of this process. The standard error of the others is held until all have joined, and then printed.
+/// If the registration fails, it is dropped if rank 0 has printed the same error. Each line is preceded by `[rank 2] `,
+/// except for JSON, which begins with `{`.
 ///
-/// Blocks, and must be called by a thread that lives until it returns: the ranks die with it.
+/// Blocks. The ranks end with the thread that calls it.
 pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, SuperviseError> {
     let system = |what| move |source| SuperviseError::System { what, source };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(system("listening"))?;
@@ -84,40 +85,40 @@ pub fn supervise(ranks: &Supervised, stop: &AtomicBool) -> Result<Verdict, Super
     let coordinator =
         Coordinator::start(listener, options).map_err(system("starting the coordinator"))?;
     let (mut children, lines) = Children::start(ranks, &address, &token)?;
-    let mut watch = Watch { coordinator, exits: Vec::new(), trouble: None };
+    let mut watch = Watch { coordinator, exits: Vec::new(), failed_since: None };
     let mut is_stopping = false;
     let mut was_released = false;
-    while !children.is_empty() {
+    while !children.0.is_empty() {
         if !is_stopping && stop.load(Ordering::Acquire) {
             watch.coordinator.stop();
             is_stopping = true;
         }
         watch.poll(&mut children, ranks.grace);
-        if !was_released && watch.coordinator.status().has_met {
-            lines.iter().for_each(Lines::release);
+        if !was_released && watch.coordinator.status().is_complete {
+            lines.iter().for_each(RankOutput::release);
             was_released = true;
         }
         thread::sleep(POLL_INTERVAL);
     }
     let status = watch.coordinator.settled();
     for (rank, of_rank) in (1..).zip(&lines) {
-        if status.has_met || shows_held(rank, &status, &watch.exits) {
+        if status.is_complete || shows_held(rank, &status, &watch.exits) {
             of_rank.release();
         } else {
-            of_rank.forget();
+            of_rank.drop_lines();
         }
     }
-    wait_for_last(&lines);
+    wait_for_output(&lines);
     Ok(verdict(status.lost, &watch.exits))
 }
 
 /// State of the supervisor.
 struct Watch {
     coordinator: Coordinator,
-    /// In the order in which they were seen.
+    /// Ended processes, in order.
     exits: Vec<Exit>,
-    /// When a rank was first seen to be gone.
-    trouble: Option<Instant>,
+    /// Time at which the first loss was noticed.
+    failed_since: Option<Instant>,
 }
 
 impl Watch {
@@ -125,34 +126,34 @@ impl Watch {
         let status = self.coordinator.status();
         for exit in children.reap() {
             self.coordinator.reaped(exit.rank, exit.pid, exit.cause.clone());
-            // After the meeting the coordinator knows better: a rank that left in order may end
-            // with any code, while others still write.
+            // A registered rank that has left in order may end with any code, while others still write. The coordinator
+            // tells such ranks from lost ones.
             let is_good = exit.cause == Cause::Exited { code: 0 };
-            if !is_good && !status.has_met {
-                self.trouble.get_or_insert_with(Instant::now);
+            if !is_good && !status.is_complete {
+                self.failed_since.get_or_insert_with(Instant::now);
             }
             self.exits.push(exit);
         }
         if let Some(lost) = status.lost {
-            self.trouble.get_or_insert_with(Instant::now);
-            // A rank that fails may still write; of one that is silent nothing more is to be hoped.
+            self.failed_since.get_or_insert_with(Instant::now);
+            // A failed rank may still write. A silent rank is killed.
             if matches!(lost.cause, Cause::Silent { .. }) {
-                lost.rank.into_iter().for_each(|rank| children.kill(rank));
+                children.kill(|rank| lost.rank == Some(rank));
             }
         }
-        if self.trouble.is_some_and(|since| since.elapsed() >= grace) {
-            children.kill_all();
+        if self.failed_since.is_some_and(|since| since.elapsed() >= grace) {
+            children.kill(|_| true);
         }
     }
 }
 
-/// True if the lines of a rank before a meeting that failed are shown.
+/// True if the output of a rank before a failed registration is shown.
 fn shows_held(rank: u32, status: &Status, exits: &[Exit]) -> bool {
     let has_own_error = exits.iter().any(|exit| {
         let is_error = matches!(exit.cause, Cause::Exited { code } if code != 0);
-        exit.rank == 0 && is_error && !status.first_was_told
+        exit.rank == 0 && is_error && !status.rank_0_was_notified
     });
-    // What the others write is that this one is gone, or missing.
+    // The other ranks only print that this rank is lost or missing.
     let is_cause = match &status.lost {
         Some(lost) => lost.rank == Some(rank),
         None => status.has_joined.get(rank as usize) != Some(&true),
@@ -160,7 +161,7 @@ fn shows_held(rank: u32, status: &Status, exits: &[Exit]) -> bool {
     !has_own_error && is_cause
 }
 
-/// `exits` in the order in which they were seen.
+/// Returns the outcome. `exits`: ended processes, in order.
 fn verdict(lost: Option<LostRank>, exits: &[Exit]) -> Verdict {
     let is_good = |exit: &&Exit| exit.cause == Cause::Exited { code: 0 };
     if exits.iter().all(|exit| is_good(&exit)) {
@@ -187,20 +188,20 @@ fn verdict(lost: Option<LostRank>, exits: &[Exit]) -> Verdict {
     }
 }
 
-/// True if a code stands for an expected end: bad input, refused memory, a stop.
+/// True for the exit codes of this program: bad input, short memory, a stop.
 fn is_own(code: u8) -> bool {
     matches!(code, 1..=4 | 130)
 }
 
 // The processes of the ranks.
 
-/// A rank's process that has not ended.
+/// Running process of a rank.
 struct Running {
     rank: u32,
     process: Child,
 }
 
-/// A rank's process that has ended.
+/// Ended process of a rank.
 #[derive(Clone, Debug)]
 struct Exit {
     rank: u32,
@@ -208,18 +209,16 @@ struct Exit {
     cause: Cause,
 }
 
-/// The ranks' processes. Dropped, it kills those that run and waits for them.
+/// Running processes of the ranks. Dropping kills them and waits for their ends.
 struct Children(Vec<Running>);
 
 impl Children {
-    /// Starts all ranks; the coordinator listens at this address. Also the lines of ranks 1 and up.
-    ///
-    /// They die with the thread that called this.
+    /// Starts all ranks. Returns their processes and the outputs of ranks 1 and up. `coordinator`: its address.
     fn start(
         ranks: &Supervised,
         coordinator: &str,
         token: &Token,
-    ) -> Result<(Self, Vec<Lines>), SuperviseError> {
+    ) -> Result<(Self, Vec<RankOutput>), SuperviseError> {
         let mut children = Self(Vec::new());
         let mut lines = Vec::new();
         for rank in 0..ranks.world {
@@ -242,10 +241,10 @@ impl Children {
                 source,
             })?;
             let errors = process.stderr.take();
-            // From here on it is killed if anything fails.
+            // From here on an error kills the process.
             children.0.push(Running { rank, process });
             if let Some(errors) = errors {
-                let of_rank = Lines::of(rank, errors);
+                let of_rank = RankOutput::read(rank, errors);
                 let what = "starting a thread";
                 lines.push(of_rank.map_err(|source| SuperviseError::System { what, source })?);
             }
@@ -253,15 +252,11 @@ impl Children {
         Ok((children, lines))
     }
 
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The processes that have ended since the last call, by rank.
+    /// Returns the processes that have ended since the last call.
     fn reap(&mut self) -> Vec<Exit> {
         let mut ended = Vec::new();
         self.0.retain_mut(|running| {
-            // An error says that it is no child of ours any more: nothing more will be known of it.
+            // After an error the process is no child of this process any more.
             let cause = match running.process.try_wait() {
                 Ok(None) => return true,
                 Ok(Some(status)) => cause_of(status),
@@ -273,15 +268,10 @@ impl Children {
         ended
     }
 
-    fn kill(&mut self, rank: u32) {
-        for running in self.0.iter_mut().filter(|running| running.rank == rank) {
-            // It fails where it has ended by itself.
-            drop(running.process.kill());
-        }
-    }
-
-    fn kill_all(&mut self) {
-        for running in &mut self.0 {
+    /// Kills the selected ranks.
+    fn kill(&mut self, is_selected: impl Fn(u32) -> bool) {
+        for running in self.0.iter_mut().filter(|running| is_selected(running.rank)) {
+            // It fails if the process has ended.
             drop(running.process.kill());
         }
     }
@@ -289,7 +279,7 @@ impl Children {
 
 impl Drop for Children {
     fn drop(&mut self) {
-        self.kill_all();
+        self.kill(|_| true);
         for running in &mut self.0 {
             drop(running.process.wait());
         }
@@ -304,8 +294,8 @@ fn cause_of(status: ExitStatus) -> Cause {
     status.code().map_or(Cause::Closed, |code| Cause::Exited { code })
 }
 
-/// The child ignores Ctrl-C, which a terminal sends to all processes: the supervisor tells it to
-/// stop. On Linux it is killed when the thread that starts it ends.
+/// Makes the child ignore Ctrl-C, which a terminal sends to all processes, because the supervisor requests the stop. On
+/// Linux the child is killed when the starting thread ends.
 #[cfg(unix)]
 fn die_with_parent(command: &mut Command) {
     use std::os::unix::process::CommandExt;
@@ -339,36 +329,36 @@ fn die_with(parent: u32) -> io::Result<()> {
 #[cfg(not(unix))]
 fn die_with_parent(_: &mut Command) {}
 
-// Standard errors of the ranks other than 0.
+// Standard error of the ranks other than 0.
 
-/// Longest line that is kept whole, in bytes.
+/// Longest undivided line, in bytes.
 const LONGEST: u64 = 16 << 10;
 
-/// Bytes held back of one rank; what is more is dropped.
+/// Largest number of bytes that are held of one rank. Further bytes are dropped.
 const MOST_HELD: usize = 1 << 20;
 
-/// Time for the last lines after the last rank ended. Only a process that a rank left behind takes longer.
-const LAST_TIME: Duration = Duration::from_secs(1);
+/// Timeout for the last lines after the end of all ranks. Only a leftover process of a rank takes longer.
+const OUTPUT_TIME: Duration = Duration::from_secs(1);
 
-/// Treatment of a line.
-enum Gate {
-    /// Lines are held back, behind these.
+/// Handling of the lines of a rank.
+enum OutputMode {
+    /// Lines are appended to these.
     Held(Vec<u8>),
-    Passes,
+    Shown,
     Dropped,
 }
 
-/// The lines of one rank.
-struct Lines {
-    gate: Arc<Mutex<Gate>>,
+/// Standard error of one rank.
+struct RankOutput {
+    mode: Arc<Mutex<OutputMode>>,
     thread: JoinHandle<()>,
 }
 
-impl Lines {
-    /// Reads a rank's lines in a thread, and holds them back at first.
-    fn of(rank: u32, from: impl Read + Send + 'static) -> io::Result<Self> {
-        let gate = Arc::new(Mutex::new(Gate::Held(Vec::new())));
-        let shared = gate.clone();
+impl RankOutput {
+    /// Starts a thread that reads and holds the lines of a rank.
+    fn read(rank: u32, from: impl Read + Send + 'static) -> io::Result<Self> {
+        let mode = Arc::new(Mutex::new(OutputMode::Held(Vec::new())));
+        let shared = mode.clone();
         let mut from = BufReader::new(from);
         let read = move || {
             let mut line = Vec::new();
@@ -376,58 +366,59 @@ impl Lines {
                 line.clear();
                 match from.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
                     Ok(0) | Err(_) => break,
-                    Ok(_) => pass(&shared, &in_front(rank, &line)),
+                    Ok(_) => pass(&shared, &prefixed(rank, &line)),
                 }
             }
         };
         let thread = spawn("splat-ranks-lines", read)?;
-        Ok(Self { gate, thread })
+        Ok(Self { mode, thread })
     }
 
-    /// Prints what was held back, and from now on every line when it comes.
+    /// Prints the held lines and all following ones.
     fn release(&self) {
-        let mut gate = locked(&self.gate);
-        if let Gate::Held(lines) = std::mem::replace(&mut *gate, Gate::Passes) {
+        let mut mode = locked(&self.mode);
+        if let OutputMode::Held(lines) = std::mem::replace(&mut *mode, OutputMode::Shown) {
             print(&lines);
         }
     }
 
-    /// Forgets what was held back, and all that comes.
-    fn forget(&self) {
-        let mut gate = locked(&self.gate);
-        if matches!(*gate, Gate::Held(_)) {
-            *gate = Gate::Dropped;
+    /// Drops the held lines and all following ones.
+    fn drop_lines(&self) {
+        let mut mode = locked(&self.mode);
+        if matches!(*mode, OutputMode::Held(_)) {
+            *mode = OutputMode::Dropped;
         }
     }
 }
 
-/// Waits for the last lines of all ranks, which have ended.
-fn wait_for_last(lines: &[Lines]) {
-    let deadline = Instant::now() + LAST_TIME;
+/// Waits for the last lines of all ranks after their ends.
+fn wait_for_output(lines: &[RankOutput]) {
+    let deadline = Instant::now() + OUTPUT_TIME;
     while !lines.iter().all(|lines| lines.thread.is_finished()) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-fn pass(gate: &Mutex<Gate>, line: &[u8]) {
-    match &mut *locked(gate) {
-        Gate::Held(lines) if lines.len() + line.len() <= MOST_HELD => lines.extend_from_slice(line),
-        Gate::Held(_) | Gate::Dropped => {}
-        Gate::Passes => print(line),
+fn pass(mode: &Mutex<OutputMode>, line: &[u8]) {
+    match &mut *locked(mode) {
+        OutputMode::Held(lines) if lines.len() + line.len() <= MOST_HELD => {
+            lines.extend_from_slice(line)
+        }
+        OutputMode::Held(_) | OutputMode::Dropped => {}
+        OutputMode::Shown => print(line),
     }
 }
 
-/// A line with its rank in front, and its end, which the last one of a process may lack. JSON is
-/// read by programs, which know nothing of the rank in front of it.
-fn in_front(rank: u32, line: &[u8]) -> Vec<u8> {
+/// Puts the rank before a line and ends the line. JSON gets no rank, because programs read it.
+fn prefixed(rank: u32, line: &[u8]) -> Vec<u8> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let name = if line.starts_with(b"{") { String::new() } else { format!("[rank {rank}] ") };
     [name.as_bytes(), line, b"\n"].concat()
 }
 
-/// In one piece, so that the lines of several ranks do not mix.
+/// Prints lines in one piece, so that the lines of several ranks do not mix.
 fn print(lines: &[u8]) {
-    // There is nowhere to tell that the standard error is closed.
+    // Nothing can be reported if the standard error is closed.
     drop(stderr().write_all(lines));
 }
 
@@ -443,43 +434,43 @@ mod tests {
         (0..).zip(codes).map(|(rank, code)| exit(rank, Cause::Exited { code: *code })).collect()
     }
 
-    fn gone(rank: u32, cause: Cause) -> LostRank {
+    fn lost_rank(rank: u32, cause: Cause) -> LostRank {
         LostRank { rank: Some(rank), host: None, pid: 10 + rank, cause, progress: None }
     }
 
     #[test]
-    fn the_verdict_is_that_of_the_first_rank_to_end() {
+    fn the_first_rank_that_ends_determines_the_verdict() {
         let killed = Cause::Killed { signal: 9 };
         let failed = |code| Cause::Failed { code, message: String::new() };
         assert_eq!(verdict(None, &coded(&[0, 0])), Verdict::Done);
         assert_eq!(verdict(None, &coded(&[0, 130, 130])), Verdict::Ended { code: 130 });
         assert_eq!(verdict(None, &coded(&[2, 3])), Verdict::Ended { code: 2 });
         let five = Cause::Exited { code: 5 };
-        assert_eq!(verdict(None, &coded(&[0, 5])), Verdict::Died(gone(1, five)));
+        assert_eq!(verdict(None, &coded(&[0, 5])), Verdict::Died(lost_rank(1, five)));
         let exits = [exit(1, killed.clone()), exit(0, Cause::Exited { code: 2 })];
-        assert_eq!(verdict(None, &exits), Verdict::Died(gone(1, killed.clone())));
+        assert_eq!(verdict(None, &exits), Verdict::Died(lost_rank(1, killed.clone())));
         for (cause, found) in [
             (failed(3), Verdict::Ended { code: 3 }),
             (Cause::Exited { code: 4 }, Verdict::Ended { code: 4 }),
-            (failed(5), Verdict::Died(gone(2, failed(5)))),
-            (Cause::Closed, Verdict::Died(gone(2, Cause::Closed))),
+            (failed(5), Verdict::Died(lost_rank(2, failed(5)))),
+            (Cause::Closed, Verdict::Died(lost_rank(2, Cause::Closed))),
         ] {
-            assert_eq!(verdict(Some(gone(2, cause)), &coded(&[5, 5, 5])), found);
+            assert_eq!(verdict(Some(lost_rank(2, cause)), &coded(&[5, 5, 5])), found);
         }
     }
 
     #[test]
-    fn lines_before_the_meeting_are_shown_where_they_tell_something() {
+    fn lines_before_the_registration_are_shown_if_rank_0_does_not_print_them() {
         let shown = |status: &Status, codes: &[i32]| {
             [1, 2].map(|rank| shows_held(rank, status, &coded(codes)))
         };
-        let of = |has_joined: [bool; 3], lost, first_was_told| Status {
+        let of = |has_joined: [bool; 3], lost, rank_0_was_notified| Status {
             has_joined: has_joined.to_vec(),
             lost,
-            first_was_told,
+            rank_0_was_notified,
             ..Status::default()
         };
-        let first = gone(1, Cause::Exited { code: 2 });
+        let first = lost_rank(1, Cause::Exited { code: 2 });
         let nobody = [false; 3];
         assert_eq!(shown(&of(nobody, Some(first.clone()), false), &[2, 2, 2]), [false, false]);
         let others = [true, false, true];
@@ -488,36 +479,36 @@ mod tests {
         assert_eq!(shown(&of([true, true, false], None, true), &[5, 5, 0]), [false, true]);
     }
 
-    fn held(lines: &Lines) -> Vec<u8> {
-        wait_for_last(std::slice::from_ref(lines));
-        match &*lines.gate.lock().unwrap() {
-            Gate::Held(lines) => lines.clone(),
-            Gate::Passes | Gate::Dropped => panic!("not held"),
+    fn held(lines: &RankOutput) -> Vec<u8> {
+        wait_for_output(std::slice::from_ref(lines));
+        match &*lines.mode.lock().unwrap() {
+            OutputMode::Held(lines) => lines.clone(),
+            OutputMode::Shown | OutputMode::Dropped => panic!("not held"),
         }
     }
 
     #[test]
-    fn lines_are_held_back_whole_with_their_rank() {
-        let lines = Lines::of(2, &b"one\n\ntw\xff\nlast"[..]).unwrap();
+    fn lines_are_held_with_their_rank() {
+        let lines = RankOutput::read(2, &b"one\n\ntw\xff\nlast"[..]).unwrap();
         assert_eq!(held(&lines), b"[rank 2] one\n[rank 2] \n[rank 2] tw\xff\n[rank 2] last\n");
-        lines.forget();
-        assert!(matches!(*lines.gate.lock().unwrap(), Gate::Dropped));
+        lines.drop_lines();
+        assert!(matches!(*lines.mode.lock().unwrap(), OutputMode::Dropped));
         lines.release();
-        assert!(matches!(*lines.gate.lock().unwrap(), Gate::Passes));
-        lines.forget();
-        assert!(matches!(*lines.gate.lock().unwrap(), Gate::Passes), "the meeting was held");
+        assert!(matches!(*lines.mode.lock().unwrap(), OutputMode::Shown));
+        lines.drop_lines();
+        assert!(matches!(*lines.mode.lock().unwrap(), OutputMode::Shown), "shown lines stay shown");
     }
 
     #[test]
-    fn a_line_of_json_stays_as_it_is() {
-        let lines = Lines::of(2, &b"{\"a\": 1}\n {}\n{"[..]).unwrap();
+    fn a_line_of_json_is_unchanged() {
+        let lines = RankOutput::read(2, &b"{\"a\": 1}\n {}\n{"[..]).unwrap();
         assert_eq!(held(&lines), b"{\"a\": 1}\n[rank 2]  {}\n{\n");
     }
 
     #[test]
-    fn endless_lines_are_cut_and_not_all_is_held() {
+    fn endless_lines_are_divided_and_limited() {
         let letters = io::repeat(b'x').take(3 << 20);
-        let held = held(&Lines::of(1, letters).unwrap());
+        let held = held(&RankOutput::read(1, letters).unwrap());
         assert!(held.len() <= MOST_HELD && held.len() > MOST_HELD - 20_000, "{}", held.len());
         assert!(held.split(|byte| *byte == b'\n').all(|line| line.len() < 17 << 10));
     }

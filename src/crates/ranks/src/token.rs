@@ -8,44 +8,43 @@ use std::path::{Path, PathBuf};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-/// The secret of one run: 128 bits that all of its ranks know and nobody else does.
+/// Secret of 128 bits that the ranks of one run share.
 ///
-/// The token never travels: a rank and the coordinator prove to each other that they know it.
+/// The token is never sent. A rank and the coordinator prove to each other that they know it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; 16]);
 
 impl Token {
-    /// A new one, from the system's random numbers; the error is the system's.
+    /// Creates a random token.
     pub fn fresh() -> io::Result<Self> {
         random().map(Self)
     }
 
-    /// Derives the token of a run from the secret of this user: the same in all processes that share the
-    /// user's files. `folder` holds the secret, which is made if it is missing.
+    /// Derives the token of a run from the user's secret, equally in all processes with access to the user's files.
+    /// `folder` holds the secret, which is created if it is missing.
     pub(crate) fn of_user(folder: &Path, run: &str) -> io::Result<Self> {
         Ok(Self(user_secret(folder)?).derived(USER_TOKEN, &[0; 16], run.as_bytes()))
     }
 
-    /// Reads 32 hexadecimal digits; none for anything else.
+    /// Parses 32 hexadecimal digits.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         bytes_from_hex(text).map(Self)
     }
 
-    /// Its 32 hexadecimal digits.
+    /// Returns the 32 hexadecimal digits.
     #[must_use]
     pub fn to_hex(&self) -> String {
         hex(&self.0)
     }
 
-    /// Proof that this prover knows the token and these bytes: 64 hexadecimal digits.
-    ///
-    /// The nonce is the receiver's and used once, so that a proof that was overheard is worth nothing.
+    /// Returns the proof that this prover knows the token and these bytes: 64 hexadecimal digits. The nonce is the
+    /// receiver's, so that a proof cannot be replayed.
     pub(crate) fn proof(&self, prover: Prover, nonce: &[u8; 16], bytes: &[u8]) -> String {
         hex(&self.mac(prover.context(), nonce, bytes).finalize().into_bytes())
     }
 
-    /// True if this is that proof; takes the same time wherever the two differ.
+    /// True if `proof` is valid. Takes constant time.
     pub(crate) fn is_proven(
         &self,
         prover: Prover,
@@ -57,7 +56,7 @@ impl Token {
         bytes_from_hex::<32>(proof).is_some_and(|proof| mac.verify_slice(&proof).is_ok())
     }
 
-    /// The token of the data connections: the same for all who know this token and the salt.
+    /// Derives the token of the data connections.
     pub(crate) fn of_data(&self, salt: &[u8; 16]) -> Self {
         self.derived(DATA_TOKEN, salt, &[])
     }
@@ -69,9 +68,9 @@ impl Token {
         Self(token)
     }
 
-    /// The context comes first and always has the same length, so that no code made for one purpose is one for another.
+    /// Computes an authentication code. The context has a fixed length, so that a code is valid for one purpose only.
     fn mac(&self, context: &[u8; 16], nonce: &[u8; 16], bytes: &[u8]) -> Hmac<Sha256> {
-        // A key shorter than a block is padded with zeros: that is HMAC's own rule.
+        // HMAC pads a key that is shorter than a block with zeros.
         let mut block = [0; 64];
         block[..16].copy_from_slice(&self.0);
         let mut mac = Hmac::<Sha256>::new(&block.into());
@@ -82,7 +81,7 @@ impl Token {
     }
 }
 
-/// The end of a connection that proves.
+/// End of a connection that proves its knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prover {
     Rank,
@@ -98,23 +97,23 @@ impl Prover {
     }
 }
 
-/// The context of the token of the data connections.
+/// Context of the token of the data connections.
 const DATA_TOKEN: &[u8; 16] = b"splat-ranks mesh";
 
-/// The context of the token that is made of a user's secret.
+/// Context of the token that is derived from a user's secret.
 const USER_TOKEN: &[u8; 16] = b"splat-ranks user";
 
-/// The file of a user's secret.
+/// File of a user's secret.
 const SECRET_FILE: &str = "ranks.secret";
 
-/// Folder of the user's secret, by the environment: `$XDG_STATE_HOME/splat` or `~/.local/state/splat`.
+/// Returns the folder of the user's secret: `$XDG_STATE_HOME/splat` or `~/.local/state/splat`.
 pub(crate) fn state_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
     Some(state?.join("splat"))
 }
 
-/// Reads the secret of this user, or makes it. Ranks that start at the same time get the same one.
+/// Reads or creates the secret of this user. Simultaneous ranks get the same secret.
 fn user_secret(folder: &Path) -> io::Result<[u8; 16]> {
     let path = folder.join(SECRET_FILE);
     match read_secret(&path) {
@@ -122,7 +121,7 @@ fn user_secret(folder: &Path) -> io::Result<[u8; 16]> {
         read => return read,
     }
     fs::create_dir_all(folder)?;
-    // The link appears with all of its bytes; the first one stays.
+    // The link appears with complete content, and the first one stays.
     let new = folder.join(format!("{SECRET_FILE}.{}", hex(&random()?)));
     let made = private(OpenOptions::new().write(true).create_new(true))
         .open(&new)
@@ -144,7 +143,7 @@ fn read_secret(path: &Path) -> io::Result<[u8; 16]> {
     Ok(secret)
 }
 
-/// Follows no link, waits for no pipe, and makes files that only this user reads.
+/// Follows no link, blocks on no pipe, and creates files that only this user can read.
 #[cfg(unix)]
 fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -174,25 +173,25 @@ fn check_private(_about: &fs::Metadata) -> io::Result<()> {
 }
 
 impl fmt::Debug for Token {
-    /// Keeps the secret.
+    /// Hides the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")
     }
 }
 
-/// 16 random bytes of the system.
+/// Returns 16 random bytes of the system.
 pub(crate) fn random() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes)
 }
 
-/// Two lower-case digits a byte.
+/// Formats bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads exactly two digits a byte.
+/// Parses exactly two hexadecimal digits per byte.
 pub(crate) fn bytes_from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_from_what_it_prints() {
+    fn a_token_is_parsed_from_its_digits() {
         let token = Token::fresh().unwrap();
         assert_eq!(Token::from_hex(&token.to_hex()), Some(token.clone()));
         assert_ne!(Token::fresh().unwrap(), token);
@@ -229,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_proof_is_the_hmac_of_context_nonce_and_bytes() {
-        // From `openssl dgst -sha256 -mac HMAC`, of the three behind each other.
+        // From `openssl dgst -sha256 -mac HMAC` of their concatenation.
         let token = Token::from_hex("000102030405060708090a0b0c0d0e0f").unwrap();
         let proof = token.proof(Prover::Rank, b"0123456789abcdef", b"hello");
         assert_eq!(proof, PROOF);
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_lies_in_the_users_state() {
+    fn the_secret_is_in_the_users_state_folder() {
         let of = |variables: &[(&str, &str)]| {
             state_folder(|name| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, path)| path.into())

@@ -1,7 +1,7 @@
-//! Ranks in processes of their own, and the supervisor that ends them together.
+//! The supervisor with ranks in processes.
 //!
-//! The ranks and, where it must die, the supervisor are this very program: the tests `a_rank` and
-//! `a_supervisor` do nothing unless an environment variable gives them their case.
+//! This program is also the program of the ranks and, in some tests, of the supervisor. The tests `a_rank` and
+//! `a_supervisor` do nothing unless an environment variable names a case.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "an error fails the test")]
 
@@ -19,18 +19,18 @@ use splat_ranks::launch::detect;
 use splat_ranks::link::{Cause, LostRank};
 use splat_ranks::supervise::{SuperviseError, Supervised, Verdict, supervise};
 
-/// Variable with the behaviour of the ranks. `kill 1`: rank 1 kills itself.
+/// Variable with the behaviour of the ranks, such as `kill 1`: rank 1 kills itself.
 const CASE: &str = "SPLAT_RANKS_TEST_CASE";
 /// Variable with the folder in which ranks write their process numbers and messages.
 const FOLDER: &str = "SPLAT_RANKS_TEST_FOLDER";
 
-/// A variable that the supervisor adds.
+/// Variable that the supervisor adds.
 const ADDED: &str = "SPLAT_RANKS_TEST_ADDED";
 
-/// Longer than anything takes here, also where many programs run.
+/// Longer than any step of a test on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The image at which something happens to a rank.
+/// Image that a rank reports before it fails.
 const IMAGE: u64 = 7;
 
 #[test]
@@ -39,13 +39,13 @@ fn a_rank() {
     let launch = detect(&|name| std::env::var(name).ok()).unwrap().unwrap();
     fs::write(Path::new(&folder).join(launch.rank.to_string()), std::process::id().to_string())
         .unwrap();
-    let (deed, whose) = case.split_once(' ').unwrap_or((&case, ""));
+    let (action, whose) = case.split_once(' ').unwrap_or((&case, ""));
     let is_meant = whose.is_empty() || whose.parse() == Ok(launch.rank);
-    if deed == "early" && is_meant {
+    if action == "early" && is_meant {
         eprintln!("bad options");
         exit(2);
     }
-    if deed == "env" {
+    if action == "env" {
         let local = launch.local_world.unwrap_or_default();
         let added = std::env::var(ADDED).unwrap();
         fs::write(
@@ -58,16 +58,16 @@ fn a_rank() {
         eprintln!("{error}");
         exit(5);
     });
-    eprintln!("met");
-    work(&joined, if is_meant { deed } else { "wait" }, Path::new(&folder));
+    eprintln!("joined");
+    work(&joined, if is_meant { action } else { "wait" }, Path::new(&folder));
     joined.link.leave();
 }
 
-fn work(joined: &Joined, deed: &str, folder: &Path) {
+fn work(joined: &Joined, action: &str, folder: &Path) {
     let link = &joined.link;
     let stop = Arc::new(AtomicBool::new(false));
     let requested = stop.clone();
-    let is_stubborn = deed == "stubborn" && joined.rank != 1;
+    let is_stubborn = action == "stubborn" && joined.rank != 1;
     let end = folder.join(format!("end-{}", joined.rank));
     let on_end = move |lost: LostRank| {
         if !is_stubborn {
@@ -78,7 +78,7 @@ fn work(joined: &Joined, deed: &str, folder: &Path) {
     link.watch(move || requested.store(true, Ordering::Release), on_end).unwrap();
     fs::write(folder.join(format!("watches-{}", joined.rank)), "").unwrap();
     link.progress(IMAGE);
-    match deed {
+    match action {
         "done" | "env" => return,
         "fail" => {
             link.fail(3, "no such photograph");
@@ -88,13 +88,13 @@ fn work(joined: &Joined, deed: &str, folder: &Path) {
         "ask" => link.request_stop(),
         _ => {}
     }
-    if deed == "stop" || is_stubborn {
-        // A terminal's Ctrl-C, which ranks do not heed.
+    if action == "stop" || is_stubborn {
+        // Ctrl-C of a terminal, which ranks ignore.
         signal(libc::SIGINT);
     }
-    // The coordinator shall hear of the image before.
+    // The coordinator must receive the image first.
     thread::sleep(Duration::from_millis(1200));
-    match deed {
+    match action {
         "kill" | "stubborn" if !is_stubborn => signal(libc::SIGKILL),
         "freeze" => signal(libc::SIGSTOP),
         _ => {}
@@ -138,19 +138,19 @@ fn a_supervisor() {
 }
 
 fn ranks(case: &str, folder: &Path, world: u32, grace: Duration) -> Supervised {
-    // The harness's own words go nowhere.
+    // Discard the output of the test harness.
     let script =
         format!(r#"{CASE}="$1" {FOLDER}="$2" exec "$0" a_rank --exact --nocapture >/dev/null"#);
     let program = std::env::current_exe().unwrap();
     let args: [OsString; 5] =
         ["-c".into(), script.into(), program.into(), case.into(), folder.into()];
-    // A variable that tells a rank its place stays the supervisor's.
+    // The supervisor overwrites `SPLAT_WORLD`.
     let env = [(ADDED, "a b"), ("SPLAT_WORLD", "9")]
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));
     Supervised { program: "/bin/sh".into(), args: args.into(), env: env.into(), world, grace }
 }
 
-/// An empty folder of a case.
+/// Returns an empty folder for a case.
 fn folder(case: &str) -> PathBuf {
     let name = format!("supervise-{}-{case}", std::process::id());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -158,7 +158,7 @@ fn folder(case: &str) -> PathBuf {
     folder
 }
 
-/// The processes of the ranks that came so far.
+/// Returns the process numbers of the ranks that have started.
 fn pids(folder: &Path, world: u32) -> Vec<u32> {
     let read = |rank: u32| fs::read_to_string(folder.join(rank.to_string())).ok()?.parse().ok();
     (0..world).filter_map(read).collect()
@@ -179,7 +179,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Returns the end of three ranks. None of them may be left.
+/// Returns the verdict about three ranks, none of which may be left.
 fn verdict_with(case: &str, grace: Duration, stop: &AtomicBool) -> Verdict {
     let folder = folder(case);
     let verdict = supervise(&ranks(case, &folder, 3, grace), stop).unwrap();
@@ -209,7 +209,7 @@ fn program(case: &str, folder: &Path) -> Command {
     command
 }
 
-/// Exit code and lines of the standard error, sorted, of a supervisor.
+/// Returns exit code and sorted lines of the standard error of a supervisor.
 fn shown(case: &str) -> (i32, Vec<String>) {
     let folder = folder(case);
     let Output { status, stderr, .. } = program(case, &folder).output().unwrap();
@@ -225,7 +225,7 @@ fn ranks_that_do_their_work_are_done() {
     let (code, lines) = shown("done");
     assert_eq!(
         (code, lines),
-        (0, vec!["[rank 1] met".into(), "[rank 2] met".into(), "met".into()])
+        (0, vec!["[rank 1] joined".into(), "[rank 2] joined".into(), "joined".into()])
     );
 }
 
@@ -251,14 +251,14 @@ fn ranks_that_do_not_end_by_themselves_are_killed() {
 }
 
 #[test]
-fn a_code_of_a_ranks_own_is_the_verdict() {
+fn an_exit_code_of_the_program_is_the_verdict() {
     assert_eq!(verdict("fail 1"), Verdict::Ended { code: 3 });
     let found = lost("exit 2");
     assert_eq!((found.rank, found.cause), (Some(2), Cause::Exited { code: 7 }));
 }
 
 #[test]
-fn a_stopped_rank_is_silent_and_all_are_gone() {
+fn a_stopped_rank_is_lost_by_a_timeout_and_all_end() {
     let found = lost("freeze 1");
     assert_eq!(found.rank, Some(1));
     assert!(matches!(found.cause, Cause::Silent { seconds: 3 }), "{found}");
@@ -278,7 +278,7 @@ fn a_stop_reaches_all_ranks_and_ctrl_c_none() {
 }
 
 #[test]
-fn the_ranks_die_with_their_supervisor() {
+fn the_ranks_end_with_their_supervisor() {
     let folder = folder("wait");
     let mut supervisor = program("wait", &folder).stderr(Stdio::null()).spawn().unwrap();
     wait_until("all have come", || pids(&folder, 3).len() == 3);
@@ -289,7 +289,7 @@ fn the_ranks_die_with_their_supervisor() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// A program that is killed also where the test fails: a stopped one would stay for ever.
+/// Process that is killed even if the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -318,7 +318,7 @@ fn the_ranks_end_when_their_supervisor_is_silent() {
 }
 
 #[test]
-fn ranks_have_the_variables_that_were_given() {
+fn ranks_get_the_given_variables() {
     let folder = folder("env");
     let stop = AtomicBool::new(false);
     assert_eq!(supervise(&ranks("env", &folder, 2, LONG), &stop).unwrap(), Verdict::Done);
@@ -329,12 +329,12 @@ fn ranks_have_the_variables_that_were_given() {
 }
 
 #[test]
-fn an_error_of_all_ranks_before_the_meeting_is_shown_once() {
+fn an_error_of_all_ranks_before_the_registration_is_shown_once() {
     assert_eq!(shown("early"), (2, vec!["bad options".to_owned()]));
 }
 
 #[test]
-fn an_error_of_one_rank_before_the_meeting_is_shown() {
+fn an_error_of_one_rank_before_the_registration_is_shown() {
     let (code, lines) = shown("early 1");
     assert_eq!(code, 2);
     let [own, leader] = &lines[..] else { panic!("{lines:?}") };

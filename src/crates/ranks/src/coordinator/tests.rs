@@ -2,29 +2,29 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::*;
-use crate::launch::{Launch, Meeting, Token};
+use crate::launch::{Launch, Rendezvous, Token};
 use crate::message;
 use crate::message::MAGIC;
 use crate::token::{Prover, bytes_from_hex};
 
-/// Longer than anything takes here.
+/// Longer than any step of a test.
 const LONG: Duration = Duration::from_secs(30);
 
 fn start(world: u32) -> (Coordinator, SocketAddr) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let options = CoordinatorOptions::of_supervisor(world, Token::of_tests(), LONG);
+    let options = CoordinatorOptions::of_supervisor(world, Token::for_tests(), LONG);
     let options = CoordinatorOptions { run: "a run".to_owned(), ..options };
     (Coordinator::start(listener, options).unwrap(), address)
 }
 
 /// A connection that has received the challenge.
-struct Stranger {
+struct TestPeer {
     stream: TcpStream,
     nonce: [u8; 16],
 }
 
-fn stranger(address: SocketAddr) -> Stranger {
+fn connect(address: SocketAddr) -> TestPeer {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     let message = message::read::<FromCoordinator>(&mut &stream, "the coordinator").unwrap();
@@ -32,16 +32,23 @@ fn stranger(address: SocketAddr) -> Stranger {
         panic!("{message:?}")
     };
     assert_eq!((magic.as_str(), run.as_str()), (MAGIC, "a run"));
-    Stranger { stream, nonce: bytes_from_hex(&nonce).unwrap() }
+    TestPeer { stream, nonce: bytes_from_hex(&nonce).unwrap() }
 }
 
-impl Stranger {
-    fn say(&self, bytes: &[u8]) {
+/// Returns a connection that has introduced itself with rank, world and protocol.
+fn introduced(address: SocketAddr, numbers: [u32; 3]) -> TestPeer {
+    let peer = connect(address);
+    peer.introduce(numbers);
+    peer
+}
+
+impl TestPeer {
+    fn send(&self, bytes: &[u8]) {
         (&self.stream).write_all(bytes).unwrap();
     }
 
-    fn introduce(&self, rank: u32, world: u32, protocol: u32) {
-        self.say(&hello(&Token::of_tests(), &self.nonce, [rank, world, protocol]));
+    fn introduce(&self, numbers: [u32; 3]) {
+        self.send(&hello(&Token::for_tests(), &self.nonce, numbers));
     }
 
     /// Returns the next message after the coordinator's proof.
@@ -79,16 +86,16 @@ fn wait_for(coordinator: &Coordinator, is_it: impl Fn(&Status) -> bool) {
 }
 
 #[test]
-fn garbage_is_sent_away_and_the_meeting_goes_on() {
+fn garbage_is_rejected_and_registration_continues() {
     let (coordinator, address) = start(1);
     let long = [&u32::MAX.to_le_bytes()[..], b"xxxx"].concat();
     let no_rank = framed(r#"{"Hello":{"introduction":"{}","proof":""}}"#);
     for garbage in
         [b"GET / HTTP/1.1\r\n\r\n".to_vec(), long, framed("{}"), framed("\"Stop\""), no_rank]
     {
-        let stream = stranger(address);
-        stream.say(&garbage);
-        // The connection is closed, by a reset if not all was read, after at most one message with the reason.
+        let stream = connect(address);
+        stream.send(&garbage);
+        // At most one message with the reason comes before the connection ends, by a reset if bytes are unread.
         let mut message = Vec::new();
         let _ = (&stream.stream).read_to_end(&mut message);
         assert!(
@@ -97,51 +104,47 @@ fn garbage_is_sent_away_and_the_meeting_goes_on() {
         );
     }
     // A silent connection does not delay the others.
-    let _silent = stranger(address);
-    assert!(!coordinator.status().has_met);
-    let stream = stranger(address);
-    stream.introduce(0, 1, PROTOCOL);
-    assert!(matches!(stream.received(), FromCoordinator::Welcome(_)));
-    wait_for(&coordinator, |status| status.has_met);
+    let _silent = connect(address);
+    assert!(!coordinator.status().is_complete);
+    let stream = introduced(address, [0, 1, PROTOCOL]);
+    assert!(matches!(stream.received(), FromCoordinator::Accepted(_)));
+    wait_for(&coordinator, |status| status.is_complete);
 }
 
 #[test]
 fn a_rank_may_write_byte_by_byte_beside_a_fast_one() {
     let (coordinator, address) = start(2);
-    let slow = stranger(address);
+    let slow = connect(address);
     slow.stream.set_nodelay(true).unwrap();
-    let bytes = hello(&Token::of_tests(), &slow.nonce, [0, 2, PROTOCOL]);
+    let bytes = hello(&Token::for_tests(), &slow.nonce, [0, 2, PROTOCOL]);
     for (at, byte) in bytes.into_iter().enumerate() {
-        slow.say(&[byte]);
+        slow.send(&[byte]);
         if at == 20 {
-            stranger(address).say(&framed("1"));
+            connect(address).send(&framed("1"));
         }
         thread::sleep(Duration::from_millis(1));
     }
     wait_for(&coordinator, |status| status.has_joined == [true, false]);
-    let fast = stranger(address);
-    fast.introduce(1, 2, PROTOCOL);
-    let FromCoordinator::Welcome(welcome) = slow.received() else { panic!() };
-    assert_eq!((welcome.data.port(), welcome.salt.len()), (9, 32));
-    assert!(matches!(fast.received(), FromCoordinator::Welcome(_)));
+    let fast = introduced(address, [1, 2, PROTOCOL]);
+    let FromCoordinator::Accepted(accepted) = slow.received() else { panic!() };
+    assert_eq!((accepted.data.port(), accepted.salt.len()), (9, 32));
+    assert!(matches!(fast.received(), FromCoordinator::Accepted(_)));
 }
 
 #[test]
 fn a_second_claim_of_a_rank_is_refused_and_the_first_stays() {
     let (coordinator, address) = start(2);
-    let first = stranger(address);
-    first.introduce(1, 2, PROTOCOL);
-    let second = stranger(address);
-    // Only what has arrived is first.
+    let first = introduced(address, [1, 2, PROTOCOL]);
+    let second = connect(address);
+    // The order of arrival decides.
     wait_for(&coordinator, |status| status.has_joined == [false, true]);
-    second.introduce(1, 2, PROTOCOL);
+    second.introduce([1, 2, PROTOCOL]);
     let FromCoordinator::Rejected { why } = second.received() else { panic!() };
     assert!(why.contains("rank 1 has already joined (host a, pid 7)"), "{why}");
     drop(second);
-    let leader = stranger(address);
-    leader.introduce(0, 2, PROTOCOL);
+    let leader = introduced(address, [0, 2, PROTOCOL]);
     for stream in [&first, &leader] {
-        assert!(matches!(stream.received(), FromCoordinator::Welcome(_)));
+        assert!(matches!(stream.received(), FromCoordinator::Accepted(_)));
     }
 }
 
@@ -153,14 +156,11 @@ fn another_protocol_or_number_of_ranks_is_refused_to_all() {
         ([9, 12, PROTOCOL], "number of ranks|12 on rank 9"),
     ] {
         let (coordinator, address) = start(2);
-        let right = stranger(address);
-        right.introduce(0, 2, PROTOCOL);
+        let right = introduced(address, [0, 2, PROTOCOL]);
         wait_for(&coordinator, |status| status.has_joined == [true, false]);
-        let other = stranger(address);
-        other.introduce(wrong[0], wrong[1], wrong[2]);
-        // Also to whoever comes later.
-        let late = stranger(address);
-        late.introduce(1, 2, PROTOCOL);
+        let other = introduced(address, wrong);
+        // A later rank receives the refusal too.
+        let late = introduced(address, [1, 2, PROTOCOL]);
         for stream in [&right, &other, &late] {
             let FromCoordinator::Refused(refusal) = stream.received() else { panic!() };
             for part in parts.split('|') {
@@ -171,28 +171,25 @@ fn another_protocol_or_number_of_ranks_is_refused_to_all() {
 }
 
 #[test]
-fn a_rank_that_died_before_it_came_ends_the_meeting() {
+fn a_rank_that_ends_before_it_joins_fails_the_registration() {
     let (coordinator, address) = start(3);
-    let stream = stranger(address);
-    stream.introduce(0, 3, PROTOCOL);
+    let stream = introduced(address, [0, 3, PROTOCOL]);
     wait_for(&coordinator, |status| status.has_joined == [true, false, false]);
     coordinator.reaped(2, 4711, Cause::Exited { code: 2 });
     let FromCoordinator::Lost(lost) = stream.received() else { panic!() };
     assert_eq!(lost.to_string(), "rank 2 (pid 4711) ended with code 2");
-    assert!(coordinator.settled().first_was_told);
-    let late = stranger(address);
-    late.introduce(1, 3, PROTOCOL);
+    assert!(coordinator.settled().rank_0_was_notified);
+    let late = introduced(address, [1, 3, PROTOCOL]);
     assert!(matches!(late.received(), FromCoordinator::Lost(_)));
 }
 
 #[test]
-fn nobody_is_let_in_when_all_are_there() {
-    let (coordinator, address) = start(1);
-    let before = stranger(address);
-    let only = stranger(address);
-    only.introduce(0, 1, PROTOCOL);
-    assert!(matches!(only.received(), FromCoordinator::Welcome(_)));
-    before.introduce(0, 1, PROTOCOL);
+fn no_rank_is_accepted_after_all_have_joined() {
+    let (mut coordinator, address) = start(1);
+    let before = connect(address);
+    let only = introduced(address, [0, 1, PROTOCOL]);
+    assert!(matches!(only.received(), FromCoordinator::Accepted(_)));
+    before.introduce([0, 1, PROTOCOL]);
     assert!(matches!(before.received(), FromCoordinator::Rejected { .. }));
     let deadline = Instant::now() + LONG;
     while TcpStream::connect(address).is_ok() {
@@ -203,17 +200,17 @@ fn nobody_is_let_in_when_all_are_there() {
 }
 
 #[test]
-fn without_the_token_nobody_speaks_for_a_rank() {
+fn a_peer_without_the_token_cannot_join_as_a_rank() {
     let (coordinator, address) = start(1);
-    for (token, nonce) in [(Token::fresh().unwrap(), None), (Token::of_tests(), Some([1; 16]))] {
-        let stream = stranger(address);
-        stream.say(&hello(&token, &nonce.unwrap_or(stream.nonce), [0, 1, PROTOCOL]));
+    for (token, nonce) in [(Token::fresh().unwrap(), None), (Token::for_tests(), Some([1; 16]))] {
+        let stream = connect(address);
+        stream.send(&hello(&token, &nonce.unwrap_or(stream.nonce), [0, 1, PROTOCOL]));
         let FromCoordinator::Rejected { why } = stream.received() else { panic!() };
         assert!(why.contains("SPLAT_TOKEN"), "{why}");
     }
     assert_eq!(coordinator.settled().has_joined, [false]);
-    let meeting = Meeting::Supervisor { address };
-    let launch = Launch::of_tests(0, 1, meeting, Some(Token::of_tests()));
-    // The right one, but of a coordinator of another run.
+    let rendezvous = Rendezvous::Supervisor { address };
+    let launch = Launch::for_tests(0, 1, rendezvous, Some(Token::for_tests()));
+    // The right token, but the coordinator belongs to another run.
     assert!(crate::join::join(&launch, &[], LONG).is_err());
 }

@@ -4,7 +4,7 @@ use splat_mesh::random::mix;
 
 use super::*;
 
-/// Longer than anything takes here.
+/// Longer than any step of a test.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Both kinds of groups.
@@ -16,14 +16,14 @@ fn routes(world: u32) -> Vec<DataRoute> {
     let address = listener.local_addr().unwrap();
     let mut ends = vec![DataEnd::Listener(listener)];
     ends.extend((1..world).map(|_| DataEnd::Address(address)));
-    let route = |(rank, end)| DataRoute { rank, world, token: Token::of_tests(), end };
+    let route = |(rank, end)| DataRoute { rank, world, token: Token::for_tests(), end };
     (0..).zip(ends).map(route).collect()
 }
 
-/// Connects all of these at once, with this patience; by rank.
-fn connected(routes: Vec<DataRoute>, patience: Duration) -> Vec<Result<Exchange, JoinError>> {
+/// Connects all routes at once. Returns the results by rank.
+fn connected(routes: Vec<DataRoute>, timeout: Duration) -> Vec<Result<Exchange, JoinError>> {
     let connecting =
-        routes.into_iter().map(|route| thread::spawn(move || Exchange::connect(route, patience)));
+        routes.into_iter().map(|route| thread::spawn(move || Exchange::connect(route, timeout)));
     let connecting: Vec<_> = connecting.collect();
     connecting.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
@@ -32,8 +32,8 @@ fn sockets(world: u32) -> Vec<Exchange> {
     connected(routes(world), LONG).into_iter().map(Result::unwrap).collect()
 }
 
-/// Calls on all members at once, each in a thread of its own, and keeps them until all are done: a member
-/// that leaves early is lost to the others. Results by rank of the members.
+/// Calls on all members at once, each in its own thread, and keeps the members until all calls return, because a
+/// dropped member is lost to the others. Returns the results by rank.
 fn on_all<T: Send>(members: &mut [Exchange], call: impl Fn(&mut Exchange) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let calling: Vec<_> =
@@ -57,7 +57,7 @@ const CALLS: [AnyCall; 3] = [
     },
 ];
 
-/// Bytes of a round that tell the sender and the receiver: 0 to 2^20 of them, all magnitudes alike.
+/// Returns 0 to 2^20 bytes that depend on round, sender and receiver. All magnitudes of the length are equally likely.
 fn part(round: u64, from: u32, to: u32) -> Vec<u8> {
     let numbers = [round, u64::from(from), u64::from(to)];
     let seed = numbers.iter().fold(1_234, |state, number| mix(state ^ number));
@@ -68,7 +68,7 @@ fn part(round: u64, from: u32, to: u32) -> Vec<u8> {
 }
 
 #[test]
-fn every_call_brings_all_bytes_to_their_ranks() {
+fn every_call_delivers_all_bytes() {
     let lengths: Vec<_> = (0..48).map(|round| part(round, 1, 0).len()).collect();
     assert!(lengths.contains(&0) && lengths.iter().any(|&length| length > 1 << 18), "{lengths:?}");
     for group in GROUPS {
@@ -122,10 +122,10 @@ fn wrong_arguments_are_refused_and_nothing_is_sent() {
             }
             let is_first = member.rank() == 0;
             let wrong = member.broadcast((!is_first).then(|| vec![1]));
-            let not_the_giver = ExchangeError::NotTheGiver { rank: 1 };
+            let not_the_giver = ExchangeError::BroadcastFromOther { rank: 1 };
             assert_eq!(
                 wrong,
-                Err(if is_first { ExchangeError::NothingGiven } else { not_the_giver })
+                Err(if is_first { ExchangeError::NothingToBroadcast } else { not_the_giver })
             );
             CALLS.iter().for_each(|call| call(member).unwrap());
         });
@@ -136,7 +136,7 @@ fn wrong_arguments_are_refused_and_nothing_is_sent() {
 fn a_rank_that_leaves_is_lost_to_the_others() {
     for group in GROUPS {
         for call in CALLS {
-            // Rank 0 hears it of rank 2, and rank 1 of rank 0.
+            // Rank 0 notices the loss of rank 2, and rank 1 then the loss of rank 0.
             let mut members = group(3);
             drop(members.pop());
             let second = members.pop().unwrap();
@@ -144,7 +144,7 @@ fn a_rank_that_leaves_is_lost_to_the_others() {
             let second = thread::spawn(move || {
                 let mut second = second;
                 loop {
-                    // The first broadcast comes before rank 0 knows.
+                    // The first broadcast arrives before rank 0 notices.
                     if let Err(error) = call(&mut second) {
                         return (error, second);
                     }
@@ -165,11 +165,11 @@ fn a_rank_that_leaves_is_lost_to_the_others() {
 }
 
 #[test]
-fn ranks_that_make_different_calls_are_told() {
+fn different_calls_are_an_error() {
     for group in GROUPS {
         for (of_first, of_second) in [(0, 1), (1, 0), (2, 1), (2, 0)] {
             let members = group(2).into_iter().map(|mut member| {
-                // It leaves after an error, as ranks do.
+                // It ends after an error, as ranks do.
                 thread::spawn(move || {
                     CALLS[1](&mut member).unwrap();
                     let call = if member.rank() == 0 { of_first } else { of_second };
@@ -191,41 +191,41 @@ fn ranks_that_make_different_calls_are_told() {
 }
 
 #[test]
-fn a_rank_that_gets_nowhere_is_stuck_but_a_broadcast_may_be_late() {
+fn a_call_times_out_but_a_broadcast_may_be_late() {
     for group in GROUPS {
         let mut members = group(2);
-        members.iter_mut().for_each(|member| member.patience = 2);
+        members.iter_mut().for_each(|member| member.timeout_beats = 2);
         let [mut first, mut second] = <[_; 2]>::try_from(members).unwrap();
         let late = thread::spawn(move || (second.broadcast(None), second));
-        thread::sleep(BEAT * 4);
+        thread::sleep(HEARTBEAT * 4);
         assert_eq!(first.broadcast(Some(vec![1])), Ok(vec![1]));
         let (given, _second) = late.join().unwrap();
         assert_eq!(given, Ok(vec![1]));
-        assert_eq!(first.all_gather(vec![]), Err(ExchangeError::Stuck { seconds: 1 }));
+        assert_eq!(first.all_gather(vec![]), Err(ExchangeError::TimedOut { seconds: 1 }));
     }
-    // Neither does one that takes nothing hold up the others for ever.
+    // A rank that reads nothing also causes a timeout.
     let mut members = sockets(2);
-    members[0].patience = 2;
+    members[0].timeout_beats = 2;
     let error = loop {
         if let Err(error) = members[0].broadcast(Some(vec![0; 1 << 20])) {
             break error;
         }
     };
-    assert_eq!(error, ExchangeError::Stuck { seconds: 1 });
+    assert_eq!(error, ExchangeError::TimedOut { seconds: 1 });
 }
 
 #[test]
-fn broken_messages_are_told_from_ends() {
-    let turn = Turn { number: 7, call: Call::AllGather };
+fn broken_messages_and_ended_connections_are_different_errors() {
+    let id = CallId { number: 7, call: Call::AllGather };
     let mut whole = Vec::new();
     let parts = vec![vec![1, 2, 3], Vec::new(), vec![4; 100_000], vec![5]];
-    write_message(&mut whole, turn, &parts).unwrap();
+    write_message(&mut whole, id, &parts).unwrap();
     let read = |mut bytes: &[u8], most| read_message(&mut bytes, most);
     let message = read(&whole, 4).unwrap();
-    assert_eq!((message.turn, message.parts), (turn, parts));
+    assert_eq!((message.id, message.parts), (id, parts));
     for cut in [0, 1, 23, 24, 40, 60, 70_000, whole.len() - 1] {
         let error = read(&whole[..cut], 4).unwrap_err();
-        assert!(matches!(error, Broken::Ended(_)), "{cut}: {error:?}");
+        assert!(matches!(error, ChannelError::Ended(_)), "{cut}: {error:?}");
     }
     let changed = |at: usize, byte: u8| {
         let mut bytes = whole.clone();
@@ -243,25 +243,25 @@ fn broken_messages_are_told_from_ends() {
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 4),
     ] {
         let error = read(&bytes, most).unwrap_err();
-        assert!(matches!(error, Broken::Garbled(_)), "{error:?}");
+        assert!(matches!(error, ChannelError::Garbled(_)), "{error:?}");
     }
 }
 
 #[test]
-fn strangers_keep_nobody_out() {
+fn unknown_peers_do_not_block_ranks() {
     let mut all = routes(3);
     let DataEnd::Address(address) = all[1].end else { panic!() };
     let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut loud = TcpStream::connect(address).unwrap();
     loud.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    // A rank of another token does not come in.
-    let stranger = DataRoute {
+    // A rank with another token is rejected.
+    let wrong_token = DataRoute {
         rank: 1,
         world: 3,
         token: Token::fresh().unwrap(),
         end: DataEnd::Address(address),
     };
-    all.push(stranger);
+    all.push(wrong_token);
     drop(silent);
     let mut found = connected(all, LONG);
     let error = found.pop().unwrap().unwrap_err();
@@ -279,7 +279,7 @@ fn missing_ranks_and_a_false_rank_0_are_named() {
         panic!()
     };
     assert_eq!(ranks, &[2, 3]);
-    let nobody = routes(2).remove(1);
-    let error = Exchange::connect(nobody, Duration::from_millis(300)).unwrap_err();
+    let without_rank_0 = routes(2).remove(1);
+    let error = Exchange::connect(without_rank_0, Duration::from_millis(300)).unwrap_err();
     assert!(matches!(error, JoinError::NoCoordinator { rank: 1, .. }), "{error}");
 }

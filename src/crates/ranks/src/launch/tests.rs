@@ -1,19 +1,24 @@
 use super::*;
 
 impl Launch {
-    /// A rank of a launcher that says nothing of its host.
-    pub(crate) fn of_tests(rank: u32, world: u32, meeting: Meeting, token: Option<Token>) -> Self {
-        Self { rank, world, local_world: None, local_rank: None, meeting, token }
+    /// Returns a rank of a launcher that does not tell the ranks of its host.
+    pub(crate) fn for_tests(
+        rank: u32,
+        world: u32,
+        rendezvous: Rendezvous,
+        token: Option<Token>,
+    ) -> Self {
+        Self { rank, world, local_world: None, local_rank: None, rendezvous, token }
     }
 }
 
 impl Token {
-    pub(crate) fn of_tests() -> Self {
+    pub(crate) fn for_tests() -> Self {
         Self::from_hex(&"5a".repeat(16)).unwrap()
     }
 }
 
-/// Detects in an environment of words `NAME=value`.
+/// Detects the launcher in an environment of words `NAME=value`.
 fn detected(words: &str) -> Result<Option<Launch>, LaunchError> {
     detect(&|name| {
         let mut words = words.split(' ');
@@ -25,18 +30,20 @@ fn launch(words: &str) -> Launch {
     detected(words).unwrap().unwrap()
 }
 
-/// Rank, world, ranks of this host, host and the first of how many ports.
+/// Returns rank, world, ranks of this host, host, first port and number of ports.
 fn numbers(words: &str) -> (u32, u32, Option<u32>, String, u16, usize) {
-    let Launch { rank, world, local_world, meeting, .. } = launch(words);
-    let Meeting::Hosts { host, ports, .. } = meeting else { panic!("{words}: {meeting:?}") };
+    let Launch { rank, world, local_world, rendezvous, .. } = launch(words);
+    let Rendezvous::Hosts { host, ports, .. } = rendezvous else {
+        panic!("{words}: {rendezvous:?}")
+    };
     assert!(ports.windows(2).all(|two| two[1] == two[0] + 1), "{ports:?}");
     (rank, world, local_world, host, ports[0], ports.len())
 }
 
 fn run_of(words: &str) -> String {
-    match launch(words).meeting {
-        Meeting::Hosts { run, .. } => run,
-        Meeting::Supervisor { .. } => panic!("{words}"),
+    match launch(words).rendezvous {
+        Rendezvous::Hosts { run, .. } => run,
+        Rendezvous::Supervisor { .. } => panic!("{words}"),
     }
 }
 
@@ -54,7 +61,7 @@ fn each_launcher_is_read() {
     let ours = launch(OURS);
     let address = "127.0.0.1:4000".parse().unwrap();
     assert_eq!((ours.rank, ours.world, ours.local_world), (1, 3, Some(3)));
-    assert_eq!(ours.meeting, Meeting::Supervisor { address });
+    assert_eq!(ours.rendezvous, Rendezvous::Supervisor { address });
     assert_eq!(ours.token.unwrap().to_hex(), "00112233445566778899aabbccddeeff");
 
     let of = |rank, world, local, host: &str, port| (rank, world, local, host.to_owned(), port, 16);
@@ -75,7 +82,7 @@ fn each_launcher_is_read() {
 }
 
 #[test]
-fn the_ranks_of_this_host_are_counted_where_that_is_told() {
+fn the_number_of_ranks_of_this_host_is_read() {
     let there = |count: &str| format!("SPLAT_RENDEZVOUS=a:1 {count}");
     let by_hand = "SPLAT_RANK=1 SPLAT_WORLD=6";
     let slurm = |tasks| format!("{SLURM} SLURM_STEP_TASKS_PER_NODE={tasks}");
@@ -88,12 +95,12 @@ fn the_ranks_of_this_host_are_counted_where_that_is_told() {
         (format!("{PMI} MPI_LOCALNRANKS=4"), Some(4)),
         (slurm("3"), Some(3)),
         (slurm("1(x4)"), Some(1)),
-        // Nobody says on which of the hosts this one is.
+        // The host of this task is unknown.
         (slurm("3,1"), Some(2)),
         (slurm("1(x2),2"), Some(2)),
         (slurm("0"), Some(2)),
         (slurm("").replace("SLURM_NTASKS_PER_NODE", "X"), None),
-        // A host has room for more than there are.
+        // The capacity of a host exceeds the number of ranks.
         (SLURM.replace("PER_NODE=2", "PER_NODE=64"), Some(4)),
     ] {
         assert_eq!(launch(&words).local_world, expected, "{words}");
@@ -101,7 +108,7 @@ fn the_ranks_of_this_host_are_counted_where_that_is_told() {
 }
 
 #[test]
-fn a_ranks_number_on_its_host_is_read_where_the_launcher_tells_it() {
+fn the_number_of_a_rank_on_its_host_is_read() {
     for (words, expected) in [
         (OURS.to_owned(), Some(1)),
         (format!("{OURS} SPLAT_LOCAL_RANK=0"), Some(0)),
@@ -117,10 +124,10 @@ fn a_ranks_number_on_its_host_is_read_where_the_launcher_tells_it() {
 }
 
 #[test]
-fn the_first_launcher_that_is_there_counts() {
+fn the_first_launcher_counts() {
     let order = [OURS, TORCHRUN, OPEN_MPI, SLURM, PMI];
     for (at, words) in order.iter().enumerate() {
-        // Backwards, for the order in the environment must not matter.
+        // The order in the environment must not matter.
         let mut all: Vec<_> = order[at..].to_vec();
         all.reverse();
         let token = |launch: Launch| Launch { token: None, ..launch };
@@ -139,7 +146,7 @@ fn a_process_without_launcher_or_others_works_alone() {
         "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1",
         "PMI_RANK=0 PMI_SIZE=1",
         "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1",
-        // A batch script: the job has tasks, but this is none of them.
+        // A batch script is no task of its job.
         "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=7 SLURM_JOB_NODELIST=a",
     ] {
         assert_eq!(detected(words), Ok(None), "{words}");
@@ -195,7 +202,7 @@ fn broken_variables_are_named_with_their_value() {
 }
 
 #[test]
-fn the_users_place_wins_over_all_but_the_supervisor() {
+fn the_users_address_overrides_all_launchers_but_the_supervisor() {
     for words in [TORCHRUN, SLURM, OPEN_MPI, PMI, "SPLAT_RANK=1 SPLAT_WORLD=2"] {
         let (.., host, port, ports) = numbers(&format!("SPLAT_RENDEZVOUS=gpu7:5000 {words}"));
         assert_eq!((host.as_str(), port, ports), ("gpu7", 5000, 1), "{words}");
@@ -206,20 +213,20 @@ fn the_users_place_wins_over_all_but_the_supervisor() {
 }
 
 #[test]
-fn ranks_of_one_run_find_the_same_place() {
+fn ranks_of_one_run_find_the_same_address() {
     for (words, rank) in [(TORCHRUN, "RANK=5"), (SLURM, "PROCID=2"), (PMI, "PMI_RANK=3")] {
         let name = rank.split('=').next().unwrap();
         let other = words.replace(rank, &format!("{name}=0"));
-        assert_eq!(launch(words).meeting, launch(&other).meeting, "{words}");
+        assert_eq!(launch(words).rendezvous, launch(&other).rendezvous, "{words}");
         assert_ne!(launch(words).rank, launch(&other).rank);
     }
-    // Without a name of the run, the process that started all of them.
+    // A run without a name is named by the process that started its ranks.
     let nameless = PMI.replace("PMI_JOBID", "X");
     assert_eq!(run_of(&nameless), format!("pmi of {}", parent_id()));
 }
 
 #[test]
-fn runs_beside_each_other_have_different_names() {
+fn simultaneous_runs_have_different_names() {
     for (words, from, to) in [
         (SLURM, "JOB_ID=77", "JOB_ID=78"),
         (SLURM, "STEP_ID=0", "STEP_ID=1"),
@@ -232,7 +239,7 @@ fn runs_beside_each_other_have_different_names() {
         assert_ne!(numbers(words).4, numbers(&other).4, "{words}");
     }
     assert_ne!(run_of(TORCHRUN), run_of(&format!("{TORCHRUN} TORCHELASTIC_RUN_ID=b")));
-    // A fixed value: the ports must not change with the compiler.
+    // The ports must not depend on the compiler.
     assert_eq!(numbers(SLURM).4, 36_024);
 }
 

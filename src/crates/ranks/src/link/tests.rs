@@ -3,19 +3,12 @@ use std::net::TcpListener;
 use super::*;
 use crate::coordinator::{CoordinatorOptions, SILENCE};
 use crate::join::{Joined, join};
-use crate::launch::{Launch, Meeting, Token};
+use crate::launch::{Launch, Rendezvous, Token};
 
-/// Longer than anything takes here.
+/// Longer than any step of a test.
 const LONG: Duration = Duration::from_secs(30);
 
-/// An event that a rank received.
-#[derive(Clone, Debug, PartialEq)]
-enum LinkEvent {
-    Stop,
-    End(LostRank),
-}
-
-/// A coordinator that none of the ranks holds, and its ranks.
+/// A coordinator outside of all ranks, and its ranks.
 struct Group {
     coordinator: Coordinator,
     links: Vec<Link>,
@@ -24,65 +17,65 @@ struct Group {
 fn group(world: u32, silence: Duration) -> Group {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let options = CoordinatorOptions::of_supervisor(world, Token::of_tests(), LONG);
+    let options = CoordinatorOptions::of_supervisor(world, Token::for_tests(), LONG);
     let options = CoordinatorOptions { silence, ..options };
     let coordinator = Coordinator::start(listener, options).unwrap();
-    let meeting = Meeting::Supervisor { address };
-    let links = joined(world, &meeting).into_iter().map(|joined| joined.link).collect();
+    let rendezvous = Rendezvous::Supervisor { address };
+    let links = joined(world, &rendezvous).into_iter().map(|joined| joined.link).collect();
     Group { coordinator, links }
 }
 
-fn joined(world: u32, meeting: &Meeting) -> Vec<Joined> {
+fn joined(world: u32, rendezvous: &Rendezvous) -> Vec<Joined> {
     let ranks = (0..world).map(|rank| {
-        let meeting = meeting.clone();
-        let launch = Launch::of_tests(rank, world, meeting, Some(Token::of_tests()));
+        let rendezvous = rendezvous.clone();
+        let launch = Launch::for_tests(rank, world, rendezvous, Some(Token::for_tests()));
         thread::spawn(move || join(&launch, &[], LONG).unwrap())
     });
-    // All start before one is waited for.
+    // All threads start before the first is joined.
     let ranks: Vec<_> = ranks.collect();
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
-fn watched(link: &Link) -> Receiver<LinkEvent> {
+fn watched(link: &Link) -> Receiver<Notice> {
     let (sender, events) = channel();
     let ends = sender.clone();
     link.watch(
-        move || sender.send(LinkEvent::Stop).unwrap(),
-        move |lost| ends.send(LinkEvent::End(lost)).unwrap(),
+        move || sender.send(Notice::Stop).unwrap(),
+        move |lost| ends.send(Notice::End(lost)).unwrap(),
     )
     .unwrap();
     events
 }
 
-fn end_of(events: &Receiver<LinkEvent>) -> LostRank {
+fn end_of(events: &Receiver<Notice>) -> LostRank {
     match events.recv_timeout(LONG).unwrap() {
-        LinkEvent::End(lost) => lost,
-        LinkEvent::Stop => panic!("a stop"),
+        Notice::End(lost) => lost,
+        Notice::Stop => panic!("a stop"),
     }
 }
 
 #[test]
-fn a_stop_reaches_all_also_those_who_watch_later() {
+fn a_stop_reaches_all_including_later_watchers() {
     let Group { coordinator, links } = group(3, SILENCE);
     let early = watched(&links[0]);
     links[1].request_stop();
-    assert_eq!(early.recv_timeout(LONG), Ok(LinkEvent::Stop));
+    assert_eq!(early.recv_timeout(LONG), Ok(Notice::Stop));
     for link in &links[1..] {
-        assert_eq!(watched(link).recv_timeout(LONG), Ok(LinkEvent::Stop));
+        assert_eq!(watched(link).recv_timeout(LONG), Ok(Notice::Stop));
     }
-    // A second one is no news.
+    // A second request has no effect.
     coordinator.stop();
     links.iter().for_each(Link::leave);
     assert!(early.recv_timeout(LONG).is_err(), "the watch ends with the link");
 }
 
 #[test]
-fn a_rank_that_closes_is_dead_and_the_first_one_is_told() {
+fn a_rank_that_disconnects_is_lost_and_the_first_loss_is_reported() {
     let Group { coordinator, mut links } = group(3, SILENCE);
     let events = watched(&links[0]);
     links[2].progress(12_340);
-    // A beat must bring it.
-    thread::sleep(BEAT * 3);
+    // A heartbeat must carry the progress.
+    thread::sleep(HEARTBEAT * 3);
     drop(links.pop());
     let lost = end_of(&events);
     let pid = std::process::id();
@@ -95,7 +88,7 @@ fn a_rank_that_closes_is_dead_and_the_first_one_is_told() {
 }
 
 #[test]
-fn a_process_that_was_reaped_names_its_signal() {
+fn the_signal_of_a_reaped_process_is_reported() {
     let Group { coordinator, mut links } = group(2, SILENCE);
     let events = watched(&links[0]);
     drop(links.pop());
@@ -104,7 +97,7 @@ fn a_process_that_was_reaped_names_its_signal() {
 }
 
 #[test]
-fn an_orderly_leave_is_no_death() {
+fn an_orderly_leave_is_no_loss() {
     let Group { coordinator, links } = group(3, SILENCE);
     let events = watched(&links[0]);
     links[1].leave();
@@ -133,9 +126,9 @@ fn a_failure_carries_code_and_message() {
 }
 
 #[test]
-fn a_silent_rank_is_dead_and_hears_it_itself() {
-    // Between its beats every rank is silent longer than this.
-    let Group { coordinator, links } = group(2, BEAT / 10);
+fn a_silent_rank_is_lost_and_is_notified_itself() {
+    // This is shorter than the interval of heartbeats.
+    let Group { coordinator, links } = group(2, HEARTBEAT / 10);
     let events = [watched(&links[0]), watched(&links[1])].map(|events| end_of(&events));
     assert_eq!(events[0], events[1]);
     assert!(matches!(events[0].cause, Cause::Silent { .. }), "{}", events[0]);
@@ -143,19 +136,19 @@ fn a_silent_rank_is_dead_and_hears_it_itself() {
 }
 
 #[test]
-fn ranks_that_beat_are_not_silent() {
-    let silence = BEAT * 4;
+fn ranks_with_heartbeats_are_not_silent() {
+    let silence = HEARTBEAT * 4;
     let Group { coordinator, links } = group(3, silence);
-    thread::sleep(silence + BEAT);
+    thread::sleep(silence + HEARTBEAT);
     assert_eq!(coordinator.settled().lost, None);
     links.iter().for_each(Link::leave);
 }
 
 #[test]
-fn a_coordinator_that_is_gone_is_told() {
-    let Group { coordinator, links } = group(2, SILENCE);
+fn the_loss_of_the_coordinator_is_reported() {
+    let Group { mut coordinator, links } = group(2, SILENCE);
     let events = watched(&links[0]);
-    // Only the connection ends: a coordinator that ends would send a farewell.
+    // End only the connection. A coordinator that ends in order sends `Closing`.
     drop(watched(&links[1]));
     links[0].stream.shutdown(Shutdown::Read).unwrap();
     let lost = end_of(&events);
@@ -164,10 +157,10 @@ fn a_coordinator_that_is_gone_is_told() {
 }
 
 #[test]
-fn a_farewell_lets_ranks_go_on() {
-    let Group { coordinator, links } = group(2, SILENCE);
+fn ranks_continue_after_an_orderly_end_of_the_coordinator() {
+    let Group { mut coordinator, links } = group(2, SILENCE);
     let events = watched(&links[0]);
     coordinator.finish(Duration::ZERO);
-    assert!(events.recv_timeout(LONG).is_err(), "the watch ends without a word");
+    assert!(events.recv_timeout(LONG).is_err(), "the watch ends without an event");
     links.iter().for_each(Link::leave);
 }
