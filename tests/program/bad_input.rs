@@ -347,15 +347,11 @@ fn a_ply_with_missing_columns_or_rows_is_refused() {
     place.run("render", &[]).refused(3, &[text(&place.model())]);
 }
 
-/// Goes on from iteration 2 to 4 in a process whose files cannot grow beyond `kibibytes`.
+/// Goes on from iteration 2 to 4 where files cannot grow beyond so many KiB.
 #[cfg(unix)]
-fn resumed_on_a_full_disk(place: &TestFolder, kibibytes: u32) -> Ended {
-    // With the signal ignored, a write beyond the limit fails as on a full disk.
-    let script = format!("ulimit -f {kibibytes}; exec \"$@\"");
-    let mut command = assert_cmd::Command::new("bash");
-    command.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_splat"), "train"]);
-    command.args(["--iterations", "4", "--start-checkpoint"]).arg(place.checkpoint(2));
-    end(command.arg("-m").arg(place.model()))
+fn resumed_on_a_full_disk(place: &TestFolder, kib: u32) -> Ended {
+    let checkpoint = place.checkpoint(2);
+    place.train_on_full_disk(kib, &["--iterations=4", "--start-checkpoint", text(&checkpoint)])
 }
 
 #[cfg(unix)]

@@ -146,14 +146,6 @@ fn options_without_effect_are_named(#[case] line: &str, #[case] expected: &[&str
 }
 
 #[test]
-fn rates_of_exposures_are_taken_by_the_reference_trainers_names() {
-    let place = TestFolder::with_scene();
-    place.trained(2, &words::<4>("--exposure --exposure_lr_init=0.02 --exposure_lr_final 0.002"));
-    let options = place.config("model").optimize;
-    assert_eq!((options.exposure_lr_init, options.exposure_lr_final), (0.02, 0.002));
-}
-
-#[test]
 fn hyphens_and_underscores_are_the_same() {
     let place = TestFolder::with_scene();
     let flags = words::<4>("--test-iterations 1 --densify-until-iter=9 --high-dram");
@@ -188,19 +180,6 @@ fn customary_ways_to_write_switches_and_never_are_understood() {
     // The last iteration is saved and measured nevertheless.
     assert!(place.ply(3).exists());
     assert!(place.read("model/results.json").contains("ours_3"));
-}
-
-#[test]
-fn flags_win_over_the_file_and_the_file_over_the_preset() {
-    let place = TestFolder::with_scene();
-    let file = place.path("mine.toml");
-    fs::write(&file, "[optimize]\niterations = 4\nsh_degree = 1\n").unwrap();
-    let flags = words::<7>("--preset smoke --sh-degree 2 -r 1 --config");
-    end(place.train().args(flags).arg(&file)).done();
-    let config = place.config("model");
-    assert_eq!(config.optimize.sh_degree, 2, "flags come last");
-    assert_eq!(config.optimize.iterations, 4, "the file wins over the preset");
-    assert_eq!(config.optimize.sh_degree_interval, 50, "the preset wins over the defaults");
 }
 
 #[test]
@@ -457,12 +436,6 @@ fn eval_of_another_iteration_or_scene_follows_the_flags() {
 }
 
 #[test]
-fn without_held_out_views_eval_says_what_to_do() {
-    let place = with_model(2, &[]);
-    place.run("eval", &[]).refused(2, &["--split train", "--eval"]);
-}
-
-#[test]
 fn the_demonstration_trains_says_what_is_next_and_is_found_from_every_folder() {
     let place = TestFolder::empty();
     let run = |folder: &str, args: &[&str]| {
@@ -501,14 +474,6 @@ fn measuring_with_other_scene_options_leaves_the_tables_alone() {
     let before = read();
     place.run("eval", &["-r", "2"]).done().says(&["left as they are"]).prints(&["PSNR", "SSIM"]);
     assert_eq!(read(), before);
-}
-
-#[test]
-fn eval_and_render_accept_harmless_flags_of_the_reference_scripts() {
-    let place = with_model(2, &["--eval"]);
-    for command in ["eval", "render"] {
-        place.run(command, &["--quiet", "--convert_SHs_python"]).done();
-    }
 }
 
 // `splat completions`: text for shells and for `man`.

@@ -314,8 +314,7 @@ fn points_without_memory_are_refused_before_anything_is_drawn() {
     let place = place_of(&balls(8));
     let refused = meshed(&place, &["--host-limit=1MiB"])
         .refused(4, &["--host-limit 1MiB", "cannot be kept", "maps of a drawn view"]);
-    let (_, rest) = refused.stderr.split_once("Give ").unwrap();
-    let limit = format!("--host-limit={}", rest.split(' ').next().unwrap());
+    let limit = format!("--host-limit={}MiB", refused.proposed_limit());
     // That is enough to draw the views, and not for what is made of them.
     meshed(&place, &["--method=tetrahedra", &limit])
         .refused(4, &["tetrahedra over 24000 Gaussians", "enough for ", "--method tsdf"]);

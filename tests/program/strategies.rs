@@ -494,14 +494,6 @@ fn a_resolution_scale_multiplies_what_resolution_leaves() {
     assert_eq!(image::image_dimensions(picture).unwrap(), (24, 18));
 }
 
-#[test]
-fn accumulate_is_another_name_of_batch_views() {
-    let place = TestFolder::with_scene();
-    place.trained_into("batch", 24, &["--batch-views=4"]);
-    place.trained_into("sum", 24, &["--accumulate", "4"]);
-    place.assert_same(["batch", "sum"], 24);
-}
-
 /// Returns the model of 31 iterations with one densification step, after the 30th.
 fn after_a_densification_step(place: &TestFolder, model: &str, flags: &[&str]) -> Gaussians {
     let step = ["--densify-from-iter=10", "--densification-interval=30", "--densify-until-iter=31"];

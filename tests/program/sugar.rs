@@ -2,11 +2,9 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use std::fs;
-
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::LazyLock;
-use std::thread::sleep;
 use std::time::Duration;
 
 use rstest::rstest;
@@ -20,7 +18,9 @@ use splat_mesh::MeshReport;
 use splat_mesh::file::read_mesh;
 
 use crate::common::geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
-use crate::common::program::{Ended, TestFolder, end, kill, splat, text, words};
+use crate::common::program::{
+    Ended, TestFolder, end, holds, kill, program, splat, started_once, text, words,
+};
 use crate::common::surface::{ball, write_ball_scene};
 use crate::common::synthetic::write_synthetic;
 use crate::synthetic_scenes::{copy_of, fixture};
@@ -176,12 +176,6 @@ fn sugar(place: &TestFolder, terms: &str, flags: &[&str]) -> Ended {
     end(splat().args(arguments(place, terms)).args(flags)).done()
 }
 
-fn begun(place: &TestFolder) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
-    command.args(arguments(place, "density")).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().unwrap()
-}
-
 fn refined(place: &TestFolder, name: &str) -> PathBuf {
     place.model().join("refined/iteration_7/poisson").join(name)
 }
@@ -243,18 +237,14 @@ fn a_killed_command_ends_in_the_same_bytes() {
     };
     let whole: Vec<_> = results().collect();
     fs::remove_dir_all(place.model()).unwrap();
-    let record = place.model().join("sugar.json");
-    let is_meshing = || fs::read_to_string(&record).is_ok_and(|text| text.contains("\"mesh\""));
+    let is_meshing = || holds(&place.model().join("sugar.json"), "\"mesh\"");
     let is_refining = || refined(&place, "refine.json").exists();
     let has_checkpoint = || place.checkpoint(3).exists();
     let stages: [&dyn Fn() -> bool; 3] = [&has_checkpoint, &is_meshing, &is_refining];
     for is_there in stages {
-        let mut child = begun(&place);
-        while !is_there() {
-            assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
-            sleep(Duration::from_millis(1));
-        }
-        kill(&mut child);
+        let mut command = program(&[]);
+        command.args(arguments(&place, "density")).stderr(Stdio::null());
+        kill(&mut started_once(command, "its stage", is_there));
         assert!(!refined(&place, "mesh.ply").exists(), "it was over before it was killed");
     }
     sugar(&place, "density", &[]).says(&[
