@@ -24,15 +24,6 @@ fn refused_before(place: &TestFolder, flags: &[&str], parts: &[&str]) {
     assert!(!place.model().exists(), "a refused run leaves no folder");
 }
 
-#[test]
-fn a_scene_that_is_not_there_and_a_folder_without_sparse_are_refused() {
-    let place = TestFolder::empty();
-    refused(&place, &[], 3, &[text(&place.scene())]);
-    place.write_scene();
-    fs::remove_dir_all(place.scene().join("sparse")).unwrap();
-    refused_before(&place, &[], &[text(&place.scene()), "sparse"]);
-}
-
 #[rstest]
 #[case::cameras("cameras.bin")]
 #[case::images("images.bin")]
@@ -225,7 +216,7 @@ fn a_folder_where_a_result_should_go_ends_with_1() {
     end(place.train().args(["--iterations", "2", "--eval"])).done();
     fs::remove_file(place.model().join("results.json")).unwrap();
     fs::create_dir_all(place.model().join("results.json/occupied")).unwrap();
-    end(place.train().args(["--iterations=4", "--eval", "--resume"])).refused(1, &["results.json"]);
+    place.resume(&["--iterations=4", "--eval"]).refused(1, &["results.json"]);
     assert_no_litter(&place.model());
 }
 
@@ -275,16 +266,6 @@ fn more_random_gaussians_than_memory_holds_are_refused() {
 fn the_cap_holds_from_the_start() {
     let place = TestFolder::with_scene();
     place.trained(2, &["--max-points=77"]).says(&["warning", "200 points", " 77 Gaussians"]);
-}
-
-#[test]
-fn a_checkpoint_of_another_sh_degree_is_refused() {
-    let place = with_model(2, &["--sh-degree", "1"]);
-    let path = place.checkpoint(2);
-    for from in [&["--resume=auto"][..], &["--start-checkpoint", text(&path)]] {
-        let flags = [from, &["--sh-degree=3"]].concat();
-        refused(&place, &flags, 3, &[text(&path), "--sh-degree 1"]);
-    }
 }
 
 #[test]
@@ -516,18 +497,6 @@ fn a_corrupt_jpeg_among_good_ones_is_passed_over() {
     }
     fs::write(&images, model).unwrap();
     place.trained(16, &[]).says(&["warning", "view_004.jpg"]);
-}
-
-#[test]
-fn photographs_of_another_size_but_the_same_shape_train() {
-    let place = TestFolder::with_scene();
-    for number in 0..VIEWS {
-        let picture = image::open(place.image(number)).unwrap();
-        picture.thumbnail_exact(24, 18).save(place.image(number)).unwrap();
-    }
-    place.trained(2, &[]);
-    let cameras = place.json("model/cameras.json");
-    assert_eq!((&cameras[0]["width"], &cameras[0]["height"]), (&24.into(), &18.into()));
 }
 
 #[rstest]

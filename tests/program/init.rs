@@ -233,7 +233,7 @@ fn assert_kept(place: &TestFolder, numbers: &[usize]) {
     place.run("render", &["--skip-train"]).done();
     let folder = place.model().join("test/ours_4/renders");
     assert_eq!(fs::read_dir(folder).unwrap().count(), numbers.len());
-    end(place.train().args(["--resume", "--iterations=6", "--eval-train=0"])).done();
+    place.resume(&["--iterations=6", "--eval-train=0"]).done();
     assert_eq!(evaluations(place, "model").pop().unwrap().1, names(numbers));
     let coarse = ["--regularize=density", "--sugar-iterations=4", "--n-samples-for-sdf=100"];
     let start = |model: &str, flags: &[&str]| {
@@ -277,10 +277,10 @@ fn a_resumed_run_holds_out_what_it_did() {
     let checkpoint = place.checkpoint(2);
     let before = files_below(&place.model());
     let refused = |model: &str, flags: &[&str], parts: &[&str]| {
-        let command = ["--start-checkpoint", text(&checkpoint), "--iterations=4"];
         let parts =
             [&[text(&checkpoint), "has seen view_00", "Leave that out or use"], parts].concat();
-        end(place.train_into(model).args(command).args(flags)).refused(2, &parts);
+        let flags = [&["--iterations=4"], flags].concat();
+        place.train_from(&checkpoint, model, &flags).refused(2, &parts);
     };
     for (flags, named) in [
         (["--test-views=3", "--eval-train=0"], "--test-views 3 holds out"),
@@ -294,18 +294,18 @@ fn a_resumed_run_holds_out_what_it_did() {
     assert!(!place.path("other").exists());
     assert!(files_below(&place.model()) == before, "nothing is changed");
     // Equal options, or none for held-out views, are accepted.
-    end(place.train().args(["--resume", "--iterations=3", "--eval", "--test-every=8"])).done();
+    place.resume(&["--iterations=3", "--eval", "--test-every=8"]).done();
     // By other options the same view is held out.
     let list = place.path("list.txt");
     fs::write(&list, "view_000.png\n").unwrap();
     for flags in [["--eval", "--test-every=16"], ["--test-list", text(&list)]] {
-        let start = ["--start-checkpoint", text(&checkpoint), "--iterations=3"];
-        end(place.train_into("same").args(flags).args(start)).done();
+        let flags = [&["--iterations=3"], &flags[..]].concat();
+        place.train_from(&checkpoint, "same", &flags).done();
     }
-    end(place.train().args(["--resume", "--iterations=4", "--eval=false"])).done();
+    place.resume(&["--iterations=4", "--eval=false"]).done();
     let all =
         ["trained with no view held out", "use --eval false", "--eval --test-every 8 holds out"];
-    end(place.train().args(["--resume", "--iterations=5", "--eval"])).refused(2, &all);
+    place.resume(&["--iterations=5", "--eval"]).refused(2, &all);
 }
 
 #[test]
@@ -314,9 +314,7 @@ fn a_resumed_run_may_list_its_held_out_views_in_another_order() {
     let list = place.path("list.txt");
     fs::write(&list, "view_001.png\nview_006.png\n").unwrap();
     place.trained(2, &["--test-list", text(&list)]);
-    let resumed = |iterations: &str| {
-        end(place.train().args(["--resume", iterations, "--test-list", text(&list)]))
-    };
+    let resumed = |iterations: &str| place.resume(&[iterations, "--test-list", text(&list)]);
     fs::write(&list, "view_006.png\nview_001.png\n").unwrap();
     resumed("--iterations=3").done();
     fs::write(&list, "view_006.png\nview_002.png\n").unwrap();
@@ -334,11 +332,10 @@ fn a_resumed_run_holds_out_nothing_seen_where_photographs_went() {
     let before = files_below(&place.model());
     // Every eighth view by name is another one now.
     fs::remove_file(place.image(0)).unwrap();
-    let resume = || end(place.train().args(["--resume", "--iterations=4"]));
     let parts = ["scene has changed", "1 of its held-out views was trained on", "view_001.png"];
-    resume().refused(3, &parts);
+    place.resume(&["--iterations=4"]).refused(3, &parts);
     assert!(files_below(&place.model()) == before, "nothing is changed");
-    end(place.train().args(["--resume", "--iterations=4", "--eval=false"])).done();
+    place.resume(&["--iterations=4", "--eval=false"]).done();
 }
 
 #[test]

@@ -75,8 +75,7 @@ fn a_run_that_stopped_goes_on_at_the_size_that_it_had() {
         (31, &[]),
     ] {
         let checkpoint = place.checkpoint_of("unbroken", iteration);
-        let start = ["--start-checkpoint", text(&checkpoint)];
-        end(place.train_into("resumed").args(start)).done();
+        place.train_from(&checkpoint, "resumed", &[]).done();
         assert_eq!(sizes(&place, "resumed"), expected, "{iteration}");
         place.assert_same(["unbroken", "resumed"], 100);
     }
@@ -177,16 +176,13 @@ fn a_run_is_resumed_with_another_batch() {
     let before = place.checkpoint(30);
     let resumed = ["--resume=auto", "--iterations=50", "--batch-views=8", "--no-batch-scaling"];
     let checkpoints = ["--checkpoint-iterations", "31", "33", "41"];
-    let mut plain = place.train();
-    end(plain.args(resumed).args(checkpoints)).done().says(&["iteration 30"]);
+    end(place.train().args(resumed).args(checkpoints)).done().says(&["iteration 30"]);
     let saved = place.numbers("model", "saved", "iteration");
     // Two views to the next multiple of eight, and two that are left at the end.
     assert_eq!(saved, [30, 30, 32, 40, 48, 50, 50], "the ends of the steps");
     let steps = place.numbers("model", "step", "iteration");
     assert_eq!(steps, [12, 21, 30, 40, 50], "steps that pass a multiple of ten");
-    let mut scaled = place.train_into("scaled");
-    scaled.args(["--start-checkpoint", text(&before), "--iterations=32", "--batch-views=8"]);
-    end(&mut scaled).done();
+    place.train_from(&before, "scaled", &["--iterations=32", "--batch-views=8"]).done();
 
     // Both runs see two views.
     let seen = |checkpoint: &Path| {

@@ -1045,7 +1045,9 @@ fn what_a_folder_holds_is_listed() {
         train.refused(3, &[expected, &remedy]);
     }
     fs::remove_dir_all(scene.join("sparse")).unwrap();
-    refused(&place, &[], &["images/ (8 photographs)", "sparse/0", "transforms.json"]);
+    let parts = [text(&scene), "images/ (8 photographs)", "sparse/0", "transforms.json"];
+    refused(&place, &[], &parts);
+    assert!(!place.model().exists());
 }
 
 #[rstest]

@@ -403,13 +403,14 @@ fn a_resumed_run_is_one_that_never_stopped() {
         fs::remove_file(place.checkpoint(later)).unwrap();
         fs::remove_file(place.checkpoint(ITERATIONS)).ok();
         let expected = format!("iteration {from}");
-        end(place.train().args(["--resume", "auto"])).done().says(&[&expected]);
+        place.resume(&["auto"]).done().says(&[&expected]);
         assert!(place.ply_bytes("model", ITERATIONS) == whole, "{expected}");
     }
-    end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
+    place
+        .resume(&["--primitive=gaussians", "--iterations=400"])
         .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
     let more = format!("--iterations={}", ITERATIONS + 1);
-    let resumed = end(place.train().args(["--resume", "--indoor", &more])).done();
+    let resumed = place.resume(&["--indoor", &more]).done();
     resumed.says(&["--indoor has no effect on a resumed run"]);
     place.read("model/config.toml").assert_holds(&["indoor = false"]);
 }

@@ -268,7 +268,7 @@ fn a_model_path_that_is_a_file_says_so() {
 fn the_only_checkpoint_gets_no_advice_to_use_another() {
     let place = with_model(4, &["--checkpoint-iterations", "2"]);
     let (earlier, newest, ply) = (place.checkpoint(2), place.checkpoint(4), place.ply(4));
-    let start = || end(place.train().args(["--start-checkpoint", text(&newest)]));
+    let start = || place.train_from(&newest, "model", &[]);
     cut(&newest, 3000);
     let advice = format!("Use --start-checkpoint {}", text(&earlier));
     start().refused(3, &[text(&newest), "is damaged", &advice]);
