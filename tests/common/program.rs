@@ -244,7 +244,9 @@ impl TestFolder {
 
     /// Runs a command on the model, on the CPU.
     pub fn run(&self, command: &str, flags: &[&str]) -> Ended {
-        end(splat().args([command, "--device=cpu", "-m"]).arg(self.model()).args(flags))
+        let mut splat = splat();
+        splat.current_dir(&self.folder).args([command, "--device=cpu", "-m"]);
+        end(splat.arg(self.model()).args(flags))
     }
 
     /// Returns the plan of a run on the scene.
@@ -370,8 +372,8 @@ impl TestFolder {
 
     /// A run that starts from a checkpoint of a model ends in the same bytes.
     pub fn assert_continues(&self, model: &str, from: u32, last: u32) {
-        let (place, checkpoint) = (Self::beside(self), self.checkpoint_of(model, from));
-        place.train_from(&checkpoint, "model", &[]).done();
+        let place = Self::beside(self);
+        place.train_from(&self.checkpoint_of(model, from), "model", &[]).done();
         assert!(self.ply_bytes(model, last) == place.ply_bytes("model", last), "{model}, {from}");
     }
 

@@ -49,28 +49,22 @@ fn points_that_are_no_numbers_are_left_out_and_counted() {
 }
 
 #[test]
-fn missing_photographs_are_counted_until_none_is_left() {
+fn photographs_that_cannot_be_used_are_counted_until_none_is_left() {
     let place = TestFolder::with_scene();
     fs::remove_file(place.image(0)).unwrap();
     fs::remove_file(place.image(3)).unwrap();
     place.trained(2, &[]).says(&["warning", "2 of", "6 views"]);
-    for number in 0..VIEWS {
-        fs::remove_file(place.image(number)).ok();
-    }
-    refused(&place, &[], 3, &[text(&place.scene().join("images"))]);
-    fs::remove_dir(place.scene().join("images")).unwrap();
-    refused(&place, &[], 3, &[text(&place.scene().join("images")), "--images"]);
-}
-
-#[test]
-fn photographs_that_are_no_images_are_counted_until_none_is_left() {
-    let place = TestFolder::with_scene();
     fs::write(place.image(2), "not a photograph").unwrap();
-    place.trained(2, &[]).says(&["warning", "1 of", "view_002.png"]);
-    for number in 0..VIEWS {
-        fs::write(place.image(number), "").unwrap();
+    place.trained(2, &[]).says(&["warning", "3 of", "view_002.png", "5 views"]);
+    let images = place.scene().join("images");
+    let write = |number| fs::write(place.image(number), "").unwrap();
+    let remove = |number| fs::remove_file(place.image(number)).unwrap();
+    for change in [&write as &dyn Fn(usize), &remove] {
+        (0..VIEWS).for_each(change);
+        refused(&place, &[], 3, &[text(&images)]);
     }
-    refused(&place, &[], 3, &[text(&place.scene().join("images"))]);
+    fs::remove_dir(&images).unwrap();
+    refused(&place, &[], 3, &[text(&images), "--images"]);
 }
 
 #[rstest]
@@ -316,13 +310,8 @@ fn a_ply_with_missing_columns_or_rows_is_refused() {
     let whole = fs::read(&path).unwrap();
     patch(&path, b"property float opacity\n", b"property float opacitx\n");
     eval().refused(3, &[text(&path), "opacity"]);
-    fs::write(&path, &whole).unwrap();
-    patch(&path, b"property float f_rest_44\n", b"property float other_44\n");
-    eval().refused(3, &[text(&path), "f_rest"]);
-    for length in [0, 10, 300, whole.len() - 1] {
-        fs::write(&path, &whole[..length]).unwrap();
-        eval().refused(3, &[text(&path)]);
-    }
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    eval().refused(3, &[text(&path)]);
     fs::remove_file(&path).unwrap();
     eval().refused(3, &[text(&place.model()), "point_cloud.ply"]);
     place.run("render", &[]).refused(3, &[text(&place.model())]);

@@ -146,22 +146,6 @@ fn options_without_effect_are_named(#[case] line: &str, #[case] expected: &[&str
 }
 
 #[test]
-fn hyphens_and_underscores_are_the_same() {
-    let place = TestFolder::with_scene();
-    let flags = words::<4>("--test-iterations 1 --densify-until-iter=9 --high-dram");
-    place.trained_into("a", 2, &flags);
-    place.trained_into(
-        "b",
-        2,
-        &words::<4>("--test_iterations 1 --densify_until_iter=9 --high_dram"),
-    );
-    let (mut a, b) = (place.config("a"), place.config("b"));
-    assert_eq!((a.densify.densify_until_iter, a.memory.high_dram), (9, true));
-    a.output.model_path.clone_from(&b.output.model_path);
-    assert_eq!(a, b);
-}
-
-#[test]
 fn harmless_flags_of_the_reference_trainer_get_one_notice_each() {
     let place = TestFolder::with_scene();
     let flags = words::<6>("--convert_SHs_python --debug --ip 127.0.0.1 --port 6009");

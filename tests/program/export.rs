@@ -26,8 +26,7 @@ fn psnr(place: &TestFolder, ply: &Path) -> f64 {
     for file in ["config.toml", "trained_views.json"] {
         fs::copy(place.model().join(file), place.path("measured").join(file)).unwrap();
     }
-    let report = place.splat("eval --json --device=cpu -m measured", &[]).done().json();
-    report["mean"]["psnr"].as_f64().unwrap()
+    place.splat("eval --json --device=cpu -m measured", &[]).done().psnr()
 }
 
 #[test]
@@ -51,8 +50,7 @@ fn every_format_holds_the_model_and_is_read_back() {
         .map(|(name, loss)| {
             let made = export(&place, &["-m", "model", "-o", name, "--json"]).done().json();
             assert_eq!((&made["splats"], &made["sh_degree"]), (&count.into(), &3.into()), "{made}");
-            export(&place, &[name, "-o", "back.ply", "--overwrite", "--quiet"]).done();
-            let after = psnr(&place, &place.path("back.ply"));
+            let after = psnr_of_file(&place, name);
             assert!(after > before - loss, "{name}: {before} dB before, {after} dB after");
             made["bytes"].as_u64().unwrap()
         })
@@ -61,8 +59,7 @@ fn every_format_holds_the_model_and_is_read_back() {
 
     export(&place, &["-m", "model", "-o", "flat.ply", "--sh-degree=0"]).done();
     export(&place, &["-m", "model", "-o", "all.splat"]).done();
-    export(&place, &["all.splat", "-o", "back.ply", "--overwrite"]).done();
-    let [flat, back] = ["flat.ply", "back.ply"].map(|name| psnr(&place, &place.path(name)));
+    let [flat, back] = ["flat.ply", "all.splat"].map(|name| psnr_of_file(&place, name));
     // Its colours are bytes, and clamped.
     assert!((flat - back).abs() < 0.5, "{flat} {back}");
 }
@@ -161,9 +158,9 @@ fn larger() -> TestFolder {
     with_model(150, &["--eval", "--sh-degree-interval=20", "--max-points=2500"])
 }
 
-/// Mean PSNR of all views as a SOG shows them.
-fn psnr_of_sog(place: &TestFolder, sog: &str) -> f64 {
-    export(place, &[sog, "-o", "back.ply", "--overwrite", "--quiet"]).done();
+/// PSNR of the held-out views as a file of another format shows them.
+fn psnr_of_file(place: &TestFolder, name: &str) -> f64 {
+    export(place, &[name, "-o", "back.ply", "--overwrite", "--quiet"]).done();
     psnr(place, &place.path("back.ply"))
 }
 
@@ -173,7 +170,7 @@ fn colours_fitted_again_lose_less_than_a_palette() {
     let before = psnr(&place, &place.ply_of("model", 150));
     export(&place, &["-m", "model", "-o", "plain.sog", "--device=cpu"]).done();
     place.splat("export -m model -o fitted.sog --refit=60 --device=cpu", &[]).done();
-    let [plain, fitted] = ["plain.sog", "fitted.sog"].map(|sog| psnr_of_sog(&place, sog));
+    let [plain, fitted] = ["plain.sog", "fitted.sog"].map(|sog| psnr_of_file(&place, sog));
     // A model that has just begun to train goes on to learn its colours.
     assert!(fitted > plain && plain > before - 0.3, "{before} {plain} {fitted}");
     // Only colours and opacities moved.
@@ -197,7 +194,7 @@ fn a_scene_that_is_placed_is_fitted_where_its_photographs_were_taken() {
     export(&place, &[&["placed.sog"][..], &back].concat()).done();
     let back = ["--rotate=-90,0,0", "--scale=0.5", "-o", "back.sog"];
     export(&place, &[&["near.ply"][..], &back].concat()).done();
-    let [still, placed] = ["still.sog", "back.sog"].map(|sog| psnr_of_sog(&place, sog));
+    let [still, placed] = ["still.sog", "back.sog"].map(|sog| psnr_of_file(&place, sog));
     // Harmonics are squeezed once more on the way back.
     assert!((still - placed).abs() < 0.3, "{still} {placed}");
 }

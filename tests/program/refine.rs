@@ -100,8 +100,7 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
     }
 
     // Its folder is a model folder: measured again, it has the same figures.
-    let again = place.splat("eval --device=cpu --json -m", &[text(&bound)]).done().json();
-    let found = again["mean"]["psnr"].as_f64().or(again["psnr"].as_f64()).unwrap();
+    let found = place.splat("eval --device=cpu --json -m", &[text(&bound)]).done().psnr();
     assert!((found - psnr("after")).abs() < 1e-3, "{found} {}", psnr("after"));
 }
 

@@ -9,10 +9,9 @@ use serde_json::Value;
 use splat::config::Config;
 use splat::dataset::points_ply::write_points_ply;
 use splat::dataset::{Camera, Dataset, Frame, ImageSource, PointCloud, Pose};
-use splat::export::{read_ply, write_cameras_json, write_cfg_args, write_ply};
+use splat::export::{write_cameras_json, write_cfg_args};
 use splat::files::OutputError;
 use splat::memory::Bytes;
-use splat::model::sh_rest_count;
 use splat::perceptual::LpipsNet;
 use splat::telemetry::{LogDetail, Progress, ProgressStyle, Sinks, init_logging};
 use splat::train::event::{
@@ -24,7 +23,6 @@ use splat::train::pictures::{density_map, error_map};
 
 use crate::common::prelude::*;
 use crate::common::program::{events_files, log_lines, records, steps_of_tags};
-use crate::common::scene::as_in_a_ply;
 
 /// Returns a folder that outlives the test, so that other programs can read it.
 fn model_folder(name: &str) -> PathBuf {
@@ -429,38 +427,6 @@ fn a_closed_stderr_does_not_end_the_run() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         assert!(child(style).stderr(writer).status().unwrap().success());
-    }
-}
-
-fn all_different(n: usize, sh_degree: u32) -> Gaussians {
-    let mut next = 0.0f32;
-    let mut column = |width: usize| -> Vec<f32> {
-        let value = |_| {
-            next += 0.25;
-            next - 300.0
-        };
-        (0..n * width).map(value).collect()
-    };
-    Gaussians {
-        sh_degree,
-        means: column(3),
-        log_scales: column(3),
-        quats: column(4),
-        opacity_logits: column(1),
-        sh_dc: column(3),
-        sh_rest: column(3 * sh_rest_count(sh_degree)),
-    }
-}
-
-#[test]
-fn a_written_model_is_read_back() {
-    let folder = model_folder("ply");
-    fs::create_dir_all(&folder).unwrap();
-    for degree in 0..=3 {
-        let path = folder.join(format!("degree_{degree}.ply"));
-        let gaussians = as_in_a_ply(all_different(101, degree));
-        write_ply(&path, &gaussians).unwrap();
-        assert_eq!(read_ply(&path).unwrap(), gaussians);
     }
 }
 
