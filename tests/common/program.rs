@@ -386,6 +386,12 @@ impl TestFolder {
     }
 }
 
+/// Writes a file, and makes the folders above it.
+pub fn put(path: &Path, content: impl AsRef<[u8]>) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
 /// Cuts a file to its first `bytes`.
 pub fn cut(path: &Path, bytes: usize) {
     let content = fs::read(path).unwrap();

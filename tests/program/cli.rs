@@ -1,12 +1,12 @@
 //! The program as a user runs it: flags, configuration, output.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rstest::rstest;
 
 use crate::common::program::{
-    Ended, SIZE, TestFolder, Text as _, VIEWS, cut, end, files_below, splat, text, words,
+    Ended, SIZE, TestFolder, Text as _, VIEWS, cut, end, files_below, program, splat, text, words,
 };
 use crate::synthetic_scenes::with_model;
 
@@ -214,25 +214,17 @@ fn quiet_says_nothing_when_all_is_well() {
 }
 
 #[rstest]
-#[case::of_results(Stdio::null as fn() -> Stdio, false)]
-#[case::of_messages(Stdio::null as fn() -> Stdio, true)]
-fn a_reader_that_goes_away_does_not_stop_the_program(
-    #[case] other: fn() -> Stdio,
-    #[case] messages: bool,
-) {
+#[case::of_results(&["eval", "--json"])]
+#[case::of_messages(&["train", "--iterations=5"])]
+#[case::of_events(&["train", "--iterations=5", "--progress=json"])]
+fn a_reader_that_goes_away_does_not_stop_the_program(#[case] line: &[&str]) {
     let place = with_model(2, &["--eval"]);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
-    if messages {
-        command.args(["train", "--device", "cpu", "--iterations", "5", "-s"]).arg(place.scene());
-        command.stdout(other()).stderr(Stdio::piped());
-    } else {
-        command.args(["eval", "--json"]).stdout(Stdio::piped()).stderr(other());
-    }
+    let mut command = program(&[]);
+    command.args(line).args(["--device=cpu", "-s"]).arg(place.scene());
     let mut child = command.arg("-m").arg(place.model()).spawn().unwrap();
-    drop(child.stdout.take());
-    drop(child.stderr.take());
+    drop((child.stdout.take(), child.stderr.take()));
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(!messages || place.ply(5).exists());
+    assert!(line[0] == "eval" || place.ply(5).exists());
 }
 
 #[test]

@@ -59,17 +59,6 @@ fn without_the_option_nothing_is_compared() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_a_remedy() {
-    let place = scene_with_depths(0..VIEWS);
-    let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
-    train(&["-d", "nowhere"]).refused(3, &["nowhere", "no such folder", "-d"]);
-    fs::write(place.scene().join(PARAMETERS), "{\"view_000\": {\"scale\": []}}").unwrap();
-    train(&["-d", "depths"]).refused(3, &["depth_params.json", "\"scale\": 1.0"]);
-    fs::remove_file(place.scene().join(PARAMETERS)).unwrap();
-    train(&["-d", "depths"]).refused(3, &["depth_params.json", "make_depth_scale.py"]);
-}
-
-#[test]
 fn a_damaged_map_costs_its_view_and_a_warning() {
     let place = scene_with_depths(0..VIEWS);
     let colours = RgbImage::from_fn(SIZE.0, SIZE.1, |x, y| {
@@ -261,15 +250,6 @@ fn weights_of_zero_train_as_without_maps_and_others_do_not(
     place.assert_same(["without", "off"], 5);
     place.trained_into("on", 5, maps);
     assert!(place.ply_bytes("without", 5) != place.ply_bytes("on", 5), "the maps change nothing");
-}
-
-#[test]
-fn what_is_wrong_with_normals_is_named_with_a_remedy() {
-    let place = scene_with_normals(0..0);
-    let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
-    train(&["--normals", "nowhere"]).refused(3, &["nowhere", "no such folder", "--normals"]);
-    let none = ["of the 8", "a.png", "--normals", "(no map) and 5 more"];
-    train(&["--normals", "normals"]).refused(3, &none);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use rstest::rstest;
 use splat::export::read_ply;
 
-use crate::common::program::{Ended, TestFolder, kill, text, words};
+use crate::common::program::{Ended, TestFolder, kill, program, put, text, words};
 use crate::synthetic_scenes::with_model;
 
 /// A small model with learned harmonics.
@@ -20,9 +20,7 @@ fn export(place: &TestFolder, args: &[&str]) -> Ended {
 
 /// PSNR of the held-out views as the Gaussians of this PLY show them.
 fn psnr(place: &TestFolder, ply: &Path) -> f64 {
-    let copy = place.ply_of("measured", 150);
-    fs::create_dir_all(copy.parent().unwrap()).unwrap();
-    fs::copy(ply, copy).unwrap();
+    put(&place.ply_of("measured", 150), fs::read(ply).unwrap());
     for file in ["config.toml", "trained_views.json"] {
         fs::copy(place.model().join(file), place.path("measured").join(file)).unwrap();
     }
@@ -357,25 +355,22 @@ fn an_interrupted_export_leaves_nothing_and_is_repeated() {
         names.filter(|name| name.starts_with(".splat-")).collect()
     };
     for wait in [5, 20, 40, 80, 160, 320] {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_splat"));
-        let line = words::<5>("export a.ply -o lod/lod-meta.json --quiet");
-        command.current_dir(place.path("")).args(line);
-        let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut command = program(&[]);
+        command.args(words::<5>("export a.ply -o lod/lod-meta.json --quiet"));
+        let mut child = command.current_dir(place.path("")).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(wait));
         kill(&mut child);
         assert_eq!(unfinished(&place.path("lod")), Vec::<String>::new(), "after {wait} ms");
         fs::remove_dir_all(place.path("lod")).ok();
     }
     // What a program of an earlier version, or one that is killed while it names parts, leaves.
-    fs::create_dir_all(place.path("lod/0_0")).unwrap();
     for name in ["lod/0_0/means_l.webp", "lod/.splat-Ab1.tmp"] {
-        fs::write(place.path(name), "half").unwrap();
+        put(&place.path(name), "half");
     }
     export(&place, &["a.ply", "-o", "lod/lod-meta.json"]).done();
     assert_eq!(unfinished(&place.path("lod")), Vec::<String>::new());
     export(&place, &["a.ply", "-o", "lod/lod-meta.json"]).refused(2, &["--overwrite"]);
-    fs::create_dir_all(place.path("mine")).unwrap();
-    fs::write(place.path("mine/photograph.webp"), "mine").unwrap();
+    put(&place.path("mine/photograph.webp"), "mine");
     export(&place, &["a.ply", "-o", "mine/meta.json"]).refused(2, &["is not empty"]);
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::LazyLock;
 
 use crate::bad_input::overwrite;
-use crate::common::program::{Ended, TestFolder, VIEWS, cut, end, header, text};
+use crate::common::program::{Ended, TestFolder, VIEWS, cut, end, header, put, text};
 use image::{Rgb, RgbImage};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -633,17 +633,14 @@ fn data_of_other_programs_is_named_with_a_command() {
     for (files, command) in cases {
         let place = TestFolder::empty();
         for file in files {
-            let path = place.scene().join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, "x").unwrap();
+            put(&place.scene().join(file), "x");
         }
         let command = command.replace("THEN", THEN).replace("ROOT", text(&place.scene()));
         refused(&place, &[], &["and no scene", &command, text(&place.scene())]);
     }
     let place = TestFolder::empty();
     let scene = place.path("my scene");
-    fs::create_dir_all(scene.join("images")).unwrap();
-    fs::write(scene.join("images/a.png"), "x").unwrap();
+    put(&scene.join("images/a.png"), "x");
     let shown = text(&scene);
     let command = format!("--workspace_path '{shown}' --image_path '{shown}/images'");
     place.splat("train --device=cpu -s", &[shown]).refused(3, &[&command]);
@@ -1052,9 +1049,7 @@ fn a_model_of_another_trainer_is_measured_by_its_cfg_args() {
     let place = TestFolder::with_scene();
     let (psnr, _) = trained(&place, &[]);
     let folder = place.path("inria");
-    let ply = place.ply_of("inria", ITERATIONS);
-    fs::create_dir_all(ply.parent().unwrap()).unwrap();
-    fs::copy(place.ply(ITERATIONS), ply).unwrap();
+    put(&place.ply_of("inria", ITERATIONS), place.ply_bytes("model", ITERATIONS));
     let cfg_args = |text: String| fs::write(folder.join("cfg_args"), text).unwrap();
     let eval = || place.splat("eval --json --device=cpu -m inria", &[]);
     cfg_args(format!(

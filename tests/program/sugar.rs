@@ -19,11 +19,11 @@ use splat_mesh::file::read_mesh;
 
 use crate::common::geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
 use crate::common::program::{
-    Ended, TestFolder, end, holds, kill, program, splat, started_once, text, words,
+    Ended, TestFolder, end, holds, kill, program, put, splat, started_once, text, words,
 };
 use crate::common::surface::{ball, write_ball_scene};
 use crate::common::synthetic::write_synthetic;
-use crate::synthetic_scenes::{copy_of, fixture};
+use crate::synthetic_scenes::{copy_of, fixture, with_model};
 
 /// Rays of a measurement.
 const RAYS: usize = 4000;
@@ -151,13 +151,6 @@ fn place() -> TestFolder {
     place
 }
 
-/// A tiny scene with a model. No test writes into its place.
-static TINY: LazyLock<TestFolder> = LazyLock::new(|| {
-    fixture("sugar_refused", |place| {
-        place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
-    })
-});
-
 fn arguments(place: &TestFolder, terms: &str) -> Vec<String> {
     let flag = |name: &str, path: PathBuf| format!("{name}={}", path.display());
     let mut line = vec![
@@ -275,9 +268,7 @@ fn all_stages_take_the_named_iteration_scene_and_seed() {
     let place = place();
     let named = place.ply_of("gaussians", 1);
     // A later model that is not meant, and a scene that lay elsewhere when the model was trained.
-    let later = place.ply_of("gaussians", 2);
-    fs::create_dir_all(later.parent().unwrap()).unwrap();
-    fs::copy(&named, later).unwrap();
+    put(&place.ply_of("gaussians", 2), fs::read(&named).unwrap());
     let config = place.path("gaussians/config.toml");
     let (options, scene) = (fs::read_to_string(&config).unwrap(), place.scene());
     let elsewhere = options.replace(text(&scene), "/elsewhere");
@@ -311,7 +302,7 @@ fn what_cannot_be_run_is_refused_before_anything_is_written(
     #[case] code: i32,
     #[case] parts: &[&str],
 ) {
-    let place = copy_of(&TINY);
+    let place = with_model(1, &["--sh-degree=0", "--test-iterations=-1"]);
     fs::rename(place.model(), place.path("gaussians")).unwrap();
     fs::write(place.path("15000.pt"), b"PK\x03\x04\0\0\0\0archive/data.pkl").unwrap();
     fs::copy(place.ply_of("gaussians", 1), place.path("lone.ply")).unwrap();

@@ -13,7 +13,7 @@ use splat_mesh::search::BoxTree;
 use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::geometry::training_views;
-use crate::common::program::{Ended, TestFolder, files_below, text};
+use crate::common::program::{Ended, TestFolder, files_below, put, text};
 
 /// Writes a small scene into a folder of the place.
 fn synth(place: &TestFolder, scene: &str, flags: &[&str]) -> Ended {
@@ -144,11 +144,11 @@ fn flat_gaussians_on_the_truth_are_a_model_that_looks_like_it() {
                 --gaussians MODEL -o SCENE";
     let synth = || place.splat(line, &[]).done();
     synth().says(&["20000 flat"]);
-    let figures = place.run("eval", &["--json"]).done().json();
+    let measured = place.run("eval", &["--json"]).done();
+    let figures = measured.json();
     assert_eq!((&figures["gaussians"], &figures["iteration"]), (&20_000.into(), &1.into()));
     // The screen filter widens the outline by a pixel, and highlights are missing.
-    let psnr = figures["mean"]["psnr"].as_f64().unwrap();
-    assert!(psnr > 19.0, "{psnr}");
+    assert!(measured.psnr() > 19.0, "{figures}");
     place.run("render", &[]).done();
     assert_eq!(names(&place.path("model/test/ours_1/renders")).len(), 2);
     // A model that was there is kept.
@@ -181,9 +181,7 @@ fn own(folder: PathBuf) -> Option<(PathBuf, File)> {
 pub(crate) fn copy_of(fixture: &TestFolder) -> TestFolder {
     let place = TestFolder::beside(fixture);
     for (path, content) in files_below(&fixture.model()) {
-        let copy = place.model().join(path.strip_prefix(fixture.model()).unwrap());
-        fs::create_dir_all(copy.parent().unwrap()).unwrap();
-        fs::write(copy, content).unwrap();
+        put(&place.model().join(path.strip_prefix(fixture.model()).unwrap()), content);
     }
     place
 }

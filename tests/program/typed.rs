@@ -7,7 +7,7 @@ use rstest::rstest;
 use splat::config::{Compactness, Fragmentation, Regularize};
 
 use crate::common::program::{
-    Ended, TestFolder, Text as _, cut, end, ended, holds, program, splat, started_once, text,
+    Ended, TestFolder, Text as _, cut, end, ended, holds, program, put, splat, started_once, text,
 };
 use crate::synthetic_scenes::with_model;
 
@@ -62,8 +62,7 @@ fn a_folder_with_a_transforms_file_is_a_scene_and_another_is_none() {
     plan().refused(2, &["-s SCENE", advice]);
     place.splat("train -m m", &[]).refused(2, &["-s SCENE", "--demo", advice]);
     // Cameras without photographs are no scene.
-    fs::create_dir_all(place.path("sparse/0")).unwrap();
-    fs::write(place.path("sparse/0/cameras.bin"), "").unwrap();
+    put(&place.path("sparse/0/cameras.bin"), "");
     plan().refused(2, &[advice]);
     // A scene that is broken is one nevertheless, and its own error is shown.
     fs::write(place.path("transforms.json"), "{").unwrap();
@@ -78,9 +77,7 @@ fn place_of_sugar() -> TestFolder {
     fs::create_dir(place.path("data")).unwrap();
     fs::rename(place.scene(), place.path("data/scene")).unwrap();
     for iteration in [7000, 30_000] {
-        let ply = place.ply_of("gs_model", iteration);
-        fs::create_dir_all(ply.parent().unwrap()).unwrap();
-        fs::copy(place.ply(2), ply).unwrap();
+        put(&place.ply_of("gs_model", iteration), place.ply_bytes("model", 2));
     }
     place
 }

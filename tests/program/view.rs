@@ -17,7 +17,7 @@ use splat_mesh::file::read_glb;
 
 use crate::common::program::{
     Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, ended, exchange, holds, kill,
-    program, request, send, started_once, started_until, text, training, wait_until, words,
+    program, put, request, send, started_once, started_until, text, training, wait_until, words,
 };
 use crate::common::synthetic::with_moved_scene;
 use crate::synthetic_scenes::{fixture, with_model};
@@ -145,8 +145,7 @@ fn what_tells_a_run_of_its_page_goes_when_no_run_is_left() {
 fn a_page_is_told_all_of_a_trained_model() {
     let place = with_model(40, &["--eval", "--save-iterations=20"]);
     let mesh = place.model().join("mesh/iteration_40/tsdf.glb");
-    fs::create_dir_all(mesh.parent().unwrap()).unwrap();
-    fs::write(&mesh, "glTF of a test").unwrap();
+    put(&mesh, "glTF of a test");
     let served = Served::of(&place, &[]);
 
     let page = request(served.port, "GET", "/", &[]);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use serde_json::Value;
@@ -13,7 +12,7 @@ use splat::export::{write_cameras_json, write_cfg_args};
 use splat::files::OutputError;
 use splat::memory::Bytes;
 use splat::perceptual::LpipsNet;
-use splat::telemetry::{LogDetail, Progress, ProgressStyle, Sinks, init_logging};
+use splat::telemetry::{Progress, ProgressStyle, Sinks};
 use splat::train::event::{
     Completion, Distributions, Evaluation, Event, MemoryReport, Metrics, Phase, PhasePeak,
     PhasePeaks, Picture, Pictures, RunTimes, Saved, Sink, Split, Step, Tensors, TermValues,
@@ -24,12 +23,11 @@ use splat::train::pictures::{density_map, error_map};
 use crate::common::prelude::*;
 use crate::common::program::{events_files, log_lines, records, steps_of_tags};
 
-/// Returns a folder that outlives the test, so that other programs can read it.
+/// Returns an empty folder that outlives the test, so that other programs can read it.
 fn model_folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outputs").join(name);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).unwrap();
-    }
+    fs::remove_dir_all(&folder).ok();
+    fs::create_dir_all(&folder).unwrap();
     folder
 }
 
@@ -281,7 +279,6 @@ fn an_interrupted_run_records_its_last_iteration() {
 #[test]
 fn an_impossible_model_folder_is_a_named_error() {
     let folder = model_folder("bad");
-    fs::create_dir_all(&folder).unwrap();
     let file = folder.join("file");
     fs::write(&file, "in the way").unwrap();
     let Err(error) = Sinks::for_run(&file.join("model"), ProgressStyle::None, None) else {
@@ -307,7 +304,6 @@ impl Sink for Warnings {
 fn a_full_device_under_a_file_of_a_run_costs_one_warning() {
     use std::os::unix::fs::symlink;
     let folder = model_folder("full");
-    fs::create_dir_all(&folder).unwrap();
     symlink("/dev/full", folder.join("run.jsonl")).unwrap();
     let mut sinks = Sinks::for_run(&folder, ProgressStyle::None, Some(0)).unwrap();
     let warnings = Warnings::default();
@@ -336,8 +332,7 @@ fn a_full_device_under_a_file_of_a_run_costs_one_warning() {
 }
 
 fn progress(style: ProgressStyle) -> Vec<String> {
-    let path = model_folder("progress").with_extension(format!("{style:?}"));
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let path = model_folder(&format!("progress_{style:?}")).join("stderr");
     let mut sink = Progress::to_writer(style, fs::File::create(&path).unwrap());
     run(&mut sink, Path::new("out/fox"), 0, 2005);
     fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect()
@@ -383,53 +378,6 @@ fn json_progress_is_one_event_a_line_and_none_is_silent() {
     assert!(progress(ProgressStyle::None).is_empty());
 }
 
-/// Runs as the child process of the next test.
-#[test]
-fn child_that_reports_to_stderr() {
-    let Some(style) = std::env::var_os("SPLAT_TEST_PROGRESS") else { return };
-    let style = if style == "json" { ProgressStyle::Json } else { ProgressStyle::Bar };
-    init_logging(LogDetail::All, style, true);
-    run(&mut Progress::to_stderr(style), Path::new("out/fox"), 0, 1000);
-    tracing::error!("the last line");
-}
-
-fn child(style: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "outputs::child_that_reports_to_stderr", "--nocapture"])
-        .env("SPLAT_TEST_PROGRESS", style)
-        .env_remove("SPLAT_LOG")
-        .stdout(Stdio::null());
-    command
-}
-
-#[test]
-fn stderr_without_a_terminal_gets_plain_lines() {
-    let output = child("bar").stderr(Stdio::piped()).output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("\nTraining 1000/1000 │ "), "{text}");
-    assert!(text.contains("\nwarning: 2 images are missing\n"), "{text}");
-    assert!(text.ends_with("\nerror: the last line\n"), "{text}");
-    assert!(!text.contains(['\x1b', '\r']), "{text:?}");
-
-    let output = child("json").stderr(Stdio::piped()).output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    for line in text.lines() {
-        assert!(serde_json::from_str::<Value>(line).unwrap()["event"].is_string(), "{line}");
-    }
-    assert!(text.contains(r#""event":"log","level":"error""#), "{text}");
-}
-
-#[test]
-fn a_closed_stderr_does_not_end_the_run() {
-    for style in ["bar", "json"] {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        assert!(child(style).stderr(writer).status().unwrap().success());
-    }
-}
-
 fn small_dataset() -> Dataset {
     let camera = Camera { width: 50, height: 40, focal_px: [60.0, 61.0], centre_px: [24.0, 21.0] };
     // A quarter turn about y: the camera looks along the world's x.
@@ -460,7 +408,6 @@ fn small_dataset() -> Dataset {
 #[test]
 fn cameras_are_listed_test_views_first_at_full_size() {
     let folder = model_folder("beside");
-    fs::create_dir_all(&folder).unwrap();
     let dataset = small_dataset();
     write_cameras_json(&folder, &dataset).unwrap();
     let text = fs::read_to_string(folder.join("cameras.json")).unwrap();
@@ -487,7 +434,6 @@ fn cameras_are_listed_test_views_first_at_full_size() {
 #[test]
 fn cfg_args_is_one_line_of_python() {
     let folder = model_folder("cfg");
-    fs::create_dir_all(&folder).unwrap();
     let mut config = Config::default();
     config.scene.source_path = Some(PathBuf::from("/scenes/it's"));
     config.scene.white_background = true;
