@@ -279,10 +279,20 @@ impl TestFolder {
 
     /// Writes the tiny scene.
     pub fn write_scene(&self) {
-        let (width, height) = SIZE;
-        let options =
-            SynthOptions { views: 8, width, height, points: 200, ..SynthOptions::default() };
+        self.write_views(8, SIZE, 200);
+    }
+
+    /// Writes a synthetic scene in views of this size, px.
+    pub fn write_views(&self, views: u32, (width, height): (u32, u32), points: u32) {
+        let options = SynthOptions { views, width, height, points, ..SynthOptions::default() };
         write_synthetic(&self.scene(), &options);
+    }
+
+    /// With a synthetic scene in three views of this size, px.
+    pub fn with_three_views(size: (u32, u32)) -> Self {
+        let place = Self::empty();
+        place.write_views(3, size, 200);
+        place
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

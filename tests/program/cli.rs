@@ -120,15 +120,6 @@ fn a_gpu_that_cannot_be_used_is_refused_with_the_reason_and_the_way_out() {
     assert!(!place.model().exists());
 }
 
-#[test]
-fn limits_of_a_gpu_are_taken_with_a_notice_on_the_cpu() {
-    let place = TestFolder::with_scene();
-    place.trained(1, &["--vram-limit", "80%"]).says(&["without effect on the CPU: --vram-limit"]);
-    // Nobody typed it for `eval`.
-    place.run("eval", &["--split=train"]).done().omits(&["without effect"]);
-    place.read("model/config.toml").assert_holds(&["vram_limit = \"80%\""]);
-}
-
 #[rstest]
 #[case("--multi-view-factor=0.3", &["--multi-view-factor has no effect", "--multi-view"])]
 #[case("--set_sigma=0.5 --set_weight=0.2 --indoor", &["--set-sigma has no effect without --primitive triangles",

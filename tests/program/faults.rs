@@ -312,7 +312,7 @@ fn half_open(all: &Faults, name: &str) {
     let folder = all.with_model(name);
     let served = Served::of_model(&folder.join("work/m1"), &[]);
     fs::write(folder.join("work/tok"), &served.token).unwrap();
-    fs::write(folder.join("pid"), served.child.id().to_string()).unwrap();
+    fs::write(folder.join("pid"), served.child.0.id().to_string()).unwrap();
     let words = [&served.port.to_string(), "pid"];
     let ended = run(python(&folder, "viewatk.py", &words)).done();
     let waits = ended.stdout.lines().filter_map(|line| {

@@ -9,22 +9,16 @@ use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::Value;
-use splat::synth::{SynthOptions, write_scene};
 
 use crate::common::program::{
     Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines,
     on_full_disk, program, started_once, text, training, words,
 };
-use crate::synthetic_scenes::{fixture, fixture_of, with_model};
+use crate::synthetic_scenes::{fixture_of, with_model};
 
 /// A scene whose photographs take most of what the program takes while they are decoded.
 static SCENE: LazyLock<TestFolder> = LazyLock::new(|| {
-    fixture("large_photographs", |place| {
-        let (views, width, height, points) = (6, 960, 720, 200);
-        let options = SynthOptions { views, width, height, points, ..SynthOptions::default() };
-        fs::remove_dir_all(place.scene()).unwrap();
-        write_scene(&place.scene(), &options).unwrap();
-    })
+    fixture_of("large_photographs", |place| place.write_views(6, (960, 720), 200), |_| ())
 });
 
 const FLAGS: [&str; 4] = ["--iterations=10", "-r=8", "--eval", "--eval-train=0"];
@@ -158,14 +152,13 @@ fn photographs_that_are_to_be_kept_give_way_to_the_limit() {
 /// A scene whose model takes a disk longer than an iteration takes: 17 MB as a PLY, 50 as a checkpoint. It
 /// is read in two chunks. A run of it is in `unbroken`.
 static MANY_POINTS: LazyLock<TestFolder> = LazyLock::new(|| {
-    let (views, width, height, points) = (6, 48, 36, 70_000);
-    let options = SynthOptions { views, width, height, points, ..SynthOptions::default() };
-    let write = |place: &TestFolder| {
-        write_scene(&place.scene(), &options).unwrap();
-    };
-    fixture_of("many_points", write, |place| {
-        end(place.train_into("unbroken").args(BACKGROUND_FILES_FLAGS)).done();
-    })
+    fixture_of(
+        "many_points",
+        |place| place.write_views(6, (48, 36), 70_000),
+        |place| {
+            end(place.train_into("unbroken").args(BACKGROUND_FILES_FLAGS)).done();
+        },
+    )
 });
 
 /// Flags that write files after some iterations, and both kinds just before an iteration with a line in the log.

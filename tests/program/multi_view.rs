@@ -6,11 +6,9 @@ use std::sync::LazyLock;
 
 use rstest::rstest;
 use splat::perceptual::{LpipsError, LpipsNet, LpipsWeights};
-use splat::synth::SynthOptions;
 
 use crate::common::lpips::{Tensor, Version, file, tensors, write};
 use crate::common::program::{Ended, SIZE, TestFolder, Text as _, cut, end, splat, text, words};
-use crate::common::synthetic::write_synthetic;
 use crate::synthetic_scenes::{fixture_of, with_model};
 
 /// The iterations of the photometric stage, and of both.
@@ -26,9 +24,7 @@ const STAGE: [&str; 6] = words(
 
 /// Photographs from 25 degrees aside, of which each has others beside it.
 fn write_scene(place: &TestFolder) {
-    let [width, height] = [SIZE.0, SIZE.1];
-    let options = SynthOptions { views: 20, width, height, points: 400, ..SynthOptions::default() };
-    write_synthetic(&place.scene(), &options);
+    place.write_views(20, SIZE, 400);
 }
 
 fn trained(place: &TestFolder, model: &str, flags: &[&str]) -> Ended {

@@ -17,12 +17,10 @@ use splat::memory::plan::{
     SurfaceDrawing, ViewGrowth,
 };
 use splat::model::Gaussians;
-use splat::synth::SynthOptions;
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
 use crate::common::program::{Ended, SIZE, TestFolder, Text as _, VIEWS, end, splat, text};
-use crate::common::synthetic::write_synthetic;
 
 fn plan(place: &TestFolder, flags: &[&str]) -> Ended {
     place.splat("plan -s SCENE", flags)
@@ -154,10 +152,7 @@ fn largest(report: &Value) -> u64 {
 /// Fewer tiles are sorted in fewer passes.
 #[test]
 fn smaller_photographs_never_take_more() {
-    let place = TestFolder::empty();
-    let options =
-        SynthOptions { views: 3, width: 400, height: 300, points: 200, ..SynthOptions::default() };
-    write_synthetic(&place.scene(), &options);
+    let place = TestFolder::with_three_views((400, 300));
     for may in ["slack,photographs", "slack,photographs,bands"] {
         let of = |divisor: &str| {
             let flags = ["--gaussians", "6000000", "--give-up", may, "-r", divisor];
@@ -512,10 +507,7 @@ fn every_buffer_of_the_layout_is_planned() {
 
 #[test]
 fn training_views_get_smaller_in_a_plan_where_that_is_named() {
-    let place = TestFolder::empty();
-    let options =
-        SynthOptions { views: 3, width: 800, height: 600, points: 200, ..SynthOptions::default() };
-    write_synthetic(&place.scene(), &options);
+    let place = TestFolder::with_three_views((800, 600));
     let flags = ["--gaussians=20000", "--eval=false", "--give-up"];
     let with = |give_up: &str, more: &[&str]| place.plan(&[&flags[..], &[give_up], more].concat());
     let plain = with("slack", &[]);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::Value;
 
+use crate::bad_input::overwrite;
 use crate::common::program::{
     Ended, TestFolder, Text as _, assert_no_litter, cut, end, ended, holds, kill, splat, text,
     training, wait_until, words,
@@ -450,7 +451,7 @@ fn ranks_of_other_options_are_refused_before_an_iteration() {
 
 /// A process that sees another folder where the scene is, as on another host. Nothing where the system does not
 /// let its users mount.
-fn with_other_scene(other: &Path, mut rank: Command, place: &TestFolder) -> Option<Command> {
+fn with_other_scene(other: &Path, rank: Command, place: &TestFolder) -> Option<Command> {
     let mount = "mount --bind \"$OTHER\" \"$SCENE\"";
     let variables = [("OTHER", other.to_owned()), ("SCENE", place.scene())];
     let mut can = Command::new("unshare");
@@ -462,7 +463,6 @@ fn with_other_scene(other: &Path, mut rank: Command, place: &TestFolder) -> Opti
     command.args(["-Urm", "sh", "-c", &format!("{mount} && exec \"$@\""), "sh"]);
     command.arg(rank.get_program()).args(rank.get_args()).envs(variables);
     command.envs(rank.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    rank.stdin(Stdio::null());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Some(command)
 }
@@ -470,13 +470,8 @@ fn with_other_scene(other: &Path, mut rank: Command, place: &TestFolder) -> Opti
 #[test]
 fn a_rank_with_another_scene_is_refused_before_an_iteration() {
     let (place, other) = (TestFolder::beside(&ONE), TestFolder::with_scene());
-    let points = fs::read(other.points()).unwrap();
     // A digit of a place of the last point.
-    fs::write(
-        other.points(),
-        [&points[..points.len() - 60], &[1], &points[points.len() - 59..]].concat(),
-    )
-    .unwrap();
+    overwrite(&other.points(), fs::read(other.points()).unwrap().len() - 60, &[1]);
     let port = free_port();
     let of = |rank| launched(&place, &[], &by_torchrun(rank, 2, port));
     let Some(second) = with_other_scene(&other.scene(), of(1), &place) else {

@@ -150,6 +150,9 @@ fn angles_instead(scene: &mut Value) {
     remove(scene, &["fl_x", "fl_y"]);
 }
 
+/// A file of Git LFS that was not fetched.
+const POINTER: &str = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+
 /// A change of the tiny scene.
 type Change = fn(&TestFolder, &mut Value);
 /// The name of the photograph of a number.
@@ -364,10 +367,8 @@ fn a_camera_that_is_not_read_is_named() {
     fn write_points(place: &TestFolder, bytes: &str) {
         fs::write(place.scene().join("p.ply"), bytes).unwrap();
     }
-    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n";
-    let place = changed(|place, _| write_points(place, pointer));
-    refused(&place, &[], &["git lfs pull", "scene"]);
-    let cases: [(Change, &str); 14] = [
+    let cases: [(Change, &str); 15] = [
+        (|place, _| write_points(place, POINTER), "git lfs pull"),
         (|place, _| write_points(place, ""), "p.ply: line 1 of the header: the file is empty"),
         (|_, scene| scene["camera_model"] = "EQUIRECTANGULAR".into(), "EQUIRECTANGULAR"),
         (|_, scene| scene["ortho"] = true.into(), "ortho"),
@@ -573,9 +574,8 @@ fn numbers_that_no_camera_has_are_named_with_file_key_and_value() {
 
 #[test]
 fn files_with_the_content_of_something_else_are_named() {
-    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
     for (content, expected) in [
-        (pointer, "git lfs pull"),
+        (POINTER, "git lfs pull"),
         ("<!DOCTYPE html><html><body>404", "is a web page"),
         ("\n<html lang=\"en\">", "is a web page"),
     ] {
@@ -989,7 +989,7 @@ fn photographs_of_other_formats_train_the_same(#[case] extension: &str) {
 #[case::empty(b"", &["is empty (0 bytes)"])]
 #[case::avif(b"\0\0\0\x1cftypavif\0\0\0\0avifmif1", &["AVIF", "magick"])]
 #[case::heic(b"\0\0\0\x1cftypheic\0\0\0\0heicmif1", &["HEIC", "magick"])]
-#[case::pointer(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", &["git lfs pull"])]
+#[case::pointer(POINTER.as_bytes(), &["git lfs pull"])]
 #[case::page(b"<!DOCTYPE html><html>", &["web page"])]
 #[case::ppm(b"P6\n1 1\n255\n\0\0\0", &["PNM", "magick mogrify -format png /"])]
 #[case::gif(b"GIF89a\x01\0\x01\0", &["GIF", "magick"])]

@@ -210,6 +210,10 @@ fn only_typed_options_are_named_that_have_no_effect() {
     place.trained(2, &train).says(&[expected]).omits(&["--vram-limit"]);
     let eval = |flags: &[&str]| place.run("eval", flags).done();
     eval(&[]).omits(&["without effect"]);
+    let typed = place.trained_into("typed", 1, &["--vram-limit=80%"]);
+    typed.says(&["without effect on the CPU: --vram-limit"]);
+    place.read("typed/config.toml").assert_holds(&["vram_limit = \"80%\""]);
+    place.splat("eval --device=cpu --split=train -m typed", &[]).done().omits(&["without effect"]);
     eval(&["--vram-limit=2GiB"]).says(&["without effect on the CPU: --vram-limit\n"]);
 }
 

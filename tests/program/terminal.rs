@@ -4,10 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use assert_cmd::Command;
-use splat::synth::SynthOptions;
 
 use crate::common::program::{Ended, TestFolder, Text as _, assert_no_litter, end, words};
-use crate::common::synthetic::write_synthetic;
 use crate::synthetic_scenes::with_model;
 
 const ESCAPE: char = '\x1b';
@@ -152,9 +150,7 @@ fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
 /// checkpoint 1.4.
 fn place_with_many_points() -> TestFolder {
     let place = TestFolder::empty();
-    let options =
-        SynthOptions { views: 8, width: 48, height: 36, points: 2000, ..SynthOptions::default() };
-    write_synthetic(&place.scene(), &options);
+    place.write_views(8, (48, 36), 2000);
     place
 }
 

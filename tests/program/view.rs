@@ -24,7 +24,7 @@ use crate::synthetic_scenes::{fixture, with_model};
 
 /// A server of a model's page.
 pub(super) struct Served {
-    pub(super) child: Child,
+    pub(super) child: Running,
     pub(super) port: u16,
     pub(super) token: String,
 }
@@ -42,7 +42,7 @@ impl Served {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("http://127.0.0.1:").unwrap();
         let (port, token) = address.split_once("/#t=").unwrap();
-        Self { child, port: port.parse().unwrap(), token: token.to_owned() }
+        Self { child: Running(child), port: port.parse().unwrap(), token: token.to_owned() }
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -79,19 +79,19 @@ impl Served {
     }
 }
 
-/// A run without an end, which ends with the test.
-struct Training(Child);
+/// A program that ends with the test.
+pub(super) struct Running(pub(super) Child);
 
-impl Training {
-    /// One that has begun.
-    fn of(place: &TestFolder, flags: &[&str]) -> Self {
+impl Running {
+    /// A run without an end, which has begun.
+    fn training(place: &TestFolder, flags: &[&str]) -> Self {
         let mut command = training(place, &["--quiet", "--iterations=1000000"]);
         command.args(flags).stderr(Stdio::null());
         Self(started_once(command, "a log", || holds(&log_of(place), "{")))
     }
 }
 
-impl Drop for Training {
+impl Drop for Running {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -100,13 +100,6 @@ impl Drop for Training {
 
 fn log_of(place: &TestFolder) -> PathBuf {
     place.model().join("run.jsonl")
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
 }
 
 #[test]
@@ -133,7 +126,7 @@ fn connections_without_the_token_keep_nobody_out() {
 #[test]
 fn what_tells_a_run_of_its_page_goes_when_no_run_is_left() {
     let place = TestFolder::with_scene();
-    let training = Training::of(&place, &[]);
+    let training = Running::training(&place, &[]);
     let served = Served::of(&place, &[]);
     served.run_until(|_| place.model().join("live/watch").exists());
     // Killed, the run removes nothing.
@@ -276,7 +269,7 @@ fn nobody_else_is_served_and_nothing_else() {
 #[test]
 fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
     let place = TestFolder::with_scene();
-    let mut training = Training::of(&place, &[]);
+    let mut training = Running::training(&place, &[]);
     let log = log_of(&place);
     let served = Served::of(&place, &[]);
     let steps = |run: &Value| {
@@ -309,7 +302,7 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
 #[test]
 fn a_run_shows_itself_and_follows_its_page() {
     let place = TestFolder::with_scene();
-    let mut training = Training::of(&place, &["--live-every=1"]);
+    let mut training = Running::training(&place, &["--live-every=1"]);
     let served = Served::of(&place, &[]);
     let run = served.run_until(|run| run["splats"]["live"] == true);
     let ask = |action: &str| {
