@@ -1,7 +1,5 @@
 //! Steps down the mean gradient of several views.
 
-use splat::backend::cpu::Model;
-
 use crate::common::oracle::Groups;
 use crate::common::prelude::*;
 
@@ -66,41 +64,6 @@ fn assert_are_means(all: &Groups, each: &[Groups]) -> usize {
         moved += expected.iter().filter(|&&d| d != 0.0).count();
     }
     moved
-}
-
-fn mean_loss(model: &Model<f64>, shots: &[(Shot, Arc<Image>)]) -> f64 {
-    let mut device = Cpu::<f64>::new();
-    let losses = shots.iter().map(|(shot, target)| {
-        let frame = device.draw(model, &shot.view, &shot.settings).unwrap();
-        let (_, loss) = device.compare(model, frame, target, &shot.terms).unwrap();
-        loss.read().unwrap().total
-    });
-    losses.sum::<f64>() / shots.len() as f64
-}
-
-#[test]
-fn the_gradient_of_a_batch_is_that_of_the_mean_loss() {
-    let gaussians = tame_gaussians(5, 33, 3);
-    let mut device = Cpu::<f64>::new();
-    let shots: Vec<(Shot, Arc<Image>)> = three_shots(&gaussians, [31, 23])
-        .into_iter()
-        .map(|shot| {
-            let target = device.target(shot.index, &shot.photo).unwrap();
-            (shot, target)
-        })
-        .collect();
-    let mut model = device.upload(&gaussians).unwrap();
-    let mut gradients = Default::default();
-    for (shot, target) in &shots {
-        let seen = (&shot.view, &shot.settings);
-        device.add_view(&mut model, seen, (target, &shot.terms), &mut gradients).unwrap();
-    }
-    // As in `gradients.rs`.
-    let loss = |_: &mut Cpu<f64>, moved: &Model<f64>| mean_loss(moved, &shots);
-    let found = (&model, &gradients);
-    let compared = assert_differences(&mut device, found, &Parameter::ALL, (1e-5, 1e-6), loss);
-    let compared: usize = compared.iter().sum();
-    assert!(compared > 50, "only {compared} gradients are large enough to compare");
 }
 
 #[test]
