@@ -24,22 +24,6 @@ fn refused_before(place: &TestFolder, flags: &[&str], parts: &[&str]) {
     assert!(!place.model().exists(), "a refused run leaves no folder");
 }
 
-#[rstest]
-#[case::cameras("cameras.bin")]
-#[case::images("images.bin")]
-#[case::points("points3D.bin")]
-fn a_truncated_or_garbage_model_is_refused(#[case] name: &str) {
-    let place = TestFolder::with_scene();
-    let path = place.scene().join("sparse/0").join(name);
-    let whole = fs::read(&path).unwrap();
-    for length in [0, 5, 20, whole.len() - 3] {
-        fs::write(&path, &whole[..length]).unwrap();
-        refused(&place, &[], 3, &[text(&path)]);
-    }
-    fs::write(&path, [0xff; 300]).unwrap();
-    refused_before(&place, &[], &[text(&path)]);
-}
-
 #[test]
 fn points_that_are_no_numbers_are_left_out_and_counted() {
     let place = TestFolder::with_scene();
@@ -201,13 +185,6 @@ fn a_folder_where_a_result_should_go_ends_with_1() {
     fs::create_dir_all(place.model().join("results.json/occupied")).unwrap();
     place.resume(&["--iterations=4", "--eval"]).refused(1, &["results.json"]);
     assert_no_litter(&place.model());
-}
-
-#[test]
-fn a_scene_cannot_be_written_into_a_file() {
-    let place = TestFolder::empty();
-    fs::write(place.scene(), "a file in the way").unwrap();
-    place.splat("synth -o SCENE", &[]).refused(1, &[text(&place.scene())]);
 }
 
 #[test]

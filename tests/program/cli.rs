@@ -249,21 +249,13 @@ fn a_scene_that_is_its_own_model_folder_keeps_its_photographs() {
 }
 
 #[test]
-fn synth_says_where_the_scene_is_and_writes_the_same_for_the_same_seed() {
+fn synth_says_where_the_scene_is() {
     let place = TestFolder::empty();
-    let synth = |name: &str, seed: &str| {
-        let line = "synth --views 3 --width 24 --height 18 --points 20 --truth-cells 64";
-        place.splat(line, &["--seed", seed, "-o", text(&place.path(name))]).done()
-    };
-    assert_eq!(synth("a", "1").stdout.trim(), text(&place.path("a")));
-    synth("b", "1");
-    synth("c", "2");
-    let content = |name: &str| -> Vec<Vec<u8>> {
-        files_below(&place.path(name)).into_iter().map(|(_, content)| content).collect()
-    };
+    let line = "synth --views 3 --width 24 --height 18 --points 20 --truth-cells 64 -o";
+    let made = place.path("a");
+    assert_eq!(place.splat(line, &[text(&made)]).done().stdout.trim(), text(&made));
     // Photographs, the scene's three files and the true mesh.
-    assert_eq!(content("a").len(), 3 + 3 + 1);
-    assert!(content("a") == content("b") && content("a") != content("c"));
+    assert_eq!(files_below(&made).len(), 3 + 3 + 1);
 }
 
 #[cfg(unix)]

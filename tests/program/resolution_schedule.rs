@@ -13,7 +13,6 @@ use splat::math::compact::{NEAREST, decode_half, encode_half};
 use splat::model::Gaussians;
 
 use crate::common::program::{SIZE, TestFolder, Text as _, end, text, words};
-use crate::synthetic_scenes::with_model;
 
 /// Views are quartered, then halved, then whole: of 100 iterations from the 11th and the 31st on, of 400 from
 /// the 21st and the 91st.
@@ -141,13 +140,6 @@ fn tensor(checkpoint: &Path, name: &str) -> Vec<f64> {
         }
     };
     tensor.data().chunks_exact(4).map(value).collect()
-}
-
-#[test]
-fn iterations_count_views_in_batches_too() {
-    let place = with_model(31, &["--batch-views=2"]);
-    assert!(place.ply(31).exists());
-    assert_eq!(place.numbers("model", "step", "iteration"), [10, 20, 30, 31]);
 }
 
 #[test]
