@@ -429,30 +429,7 @@ fn git_lfs_pointers_are_named(#[case] name: &str) {
     train("--init", &path).refused(3, &[name, "git lfs pull"]);
 }
 
-// Unusual input that still trains: backgrounds, sizes, masks, scenes without points, JPEG.
-
-#[test]
-fn a_corrupt_jpeg_among_good_ones_is_passed_over() {
-    let place = TestFolder::with_scene();
-    for number in 0..VIEWS {
-        let picture = image::open(place.image(number)).unwrap();
-        let jpeg = place.image(number).with_extension("jpg");
-        picture.to_rgb8().save(&jpeg).unwrap();
-        fs::remove_file(place.image(number)).unwrap();
-        if number == 4 {
-            cut(&jpeg, 40);
-        }
-    }
-    let images = place.scene().join("sparse/0/images.bin");
-    let mut model = fs::read(&images).unwrap();
-    for at in 0..model.len() - 4 {
-        if &model[at..at + 4] == b".png" {
-            model[at..at + 4].copy_from_slice(b".jpg");
-        }
-    }
-    fs::write(&images, model).unwrap();
-    place.trained(16, &[]).says(&["warning", "view_004.jpg"]);
-}
+// Unusual input that still trains: backgrounds, sizes, masks, scenes without points.
 
 #[rstest]
 #[case::white("--white-background")]

@@ -280,13 +280,9 @@ fn a_folder_without_a_log_and_a_damaged_line_are_refused_by_name() {
     log(&model, 0, 300, true);
     let whole = fs::read_to_string(&missing).unwrap();
     let mut lines: Vec<&str> = whole.lines().collect();
-    let half = &lines[4][..20];
-    lines[4] = half;
+    lines[4] = &lines[4][..20];
     fs::write(&missing, lines.join("\n")).unwrap();
     profile(&model, &[]).refused(3, &["run.jsonl, line 5: "]);
-    fs::write(&missing, whole.replace("\"reserved\":", "\"reserved\":-")).unwrap();
-    let line = 1 + whole.lines().position(|line| line.contains("\"reserved\":")).unwrap();
-    profile(&model, &[]).refused(3, &[&format!("run.jsonl, line {line}: ")]);
 }
 
 #[test]

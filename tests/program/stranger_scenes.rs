@@ -191,19 +191,6 @@ fn rename_photographs(place: &TestFolder, name: impl Fn(usize) -> String) {
 }
 
 #[test]
-fn a_photograph_of_another_name_is_not_guessed_twice() {
-    // Two frames end in the same name, and there is one such file: neither gets it.
-    let place = changed(|_, scene| {
-        each_frame(scene, |number, frame| {
-            if number > 5 {
-                frame["file_path"] = format!("camera{number}/view_006.png").into();
-            }
-        });
-    });
-    trained(&place, &[]).1.says(&["2 of 8 photographs are left out", "camera6/view_006.png"]);
-}
-
-#[test]
 fn text_may_be_wide_or_marked() {
     let place = changed(|_, _| {});
     let path = place.scene().join("transforms.json");

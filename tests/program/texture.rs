@@ -170,6 +170,7 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     let textured = figures(&[]);
     let number = |figures: &Value, key: &str| figures[key].as_f64().unwrap();
     assert_eq!(textured["mesh"], text(&file(&place, "poisson.glb")));
+    assert!(!file(&place, "poisson.png").exists(), "it is in the GLB");
     assert_eq!((&textured["is_textured"], &textured["split"]), (&true.into(), &"test".into()));
     assert_eq!(textured["views"].as_array().unwrap().len(), 2);
     assert!(number(&textured, "covered_psnr") > 24.0, "{textured}");
@@ -203,24 +204,6 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     mesh_images(&place, &["--geometry=truth.ply"]).refused(2, &["--mesh-images"]);
     fs::remove_dir_all(place.model().join("mesh")).unwrap();
     mesh_images(&place, &[]).refused(3, &["holds no mesh", "splat mesh -m"]);
-}
-
-#[test]
-fn photographs_make_the_same_texture_twice() {
-    let place = place_of(&ball());
-    let flags = words::<4>(
-        "--mesh-resolution=40 --texture=photographs --texture-size=128 --formats=ply,glb",
-    );
-    let bytes = || {
-        meshed(&place, &flags).done().says(&["texture of 128 x"]);
-        fs::read(file(&place, "tsdf.glb")).unwrap()
-    };
-    assert!(bytes() == bytes(), "another texture of the same");
-    let glb = read_glb(&file(&place, "tsdf.glb"));
-    // The ball of the photographs is not red and blue, but it is no black hole either.
-    let dark = glb.middles().filter(|(_, color)| color.iter().all(|&c| c < 10)).count();
-    assert!(dark * 50 < glb.faces.len(), "{dark} of {}", glb.faces.len());
-    assert!(!file(&place, "tsdf.png").exists() && file(&place, "tsdf.ply").exists());
 }
 
 #[test]
