@@ -16,8 +16,6 @@ use splat::train::forecast::{full_size, photographs};
 use crate::common::program::{SIZE, TestFolder, VIEWS, end};
 use crate::common::synthetic::write_synthetic;
 
-const PARAMETERS: &str = "sparse/0/depth_params.json";
-
 /// The tiny scene with maps of an even inverse depth for these views: 0.5 per world unit.
 fn scene_with_depths(views: impl Iterator<Item = usize>) -> TestFolder {
     let place = TestFolder::with_scene();
@@ -30,7 +28,7 @@ fn scene_with_depths(views: impl Iterator<Item = usize>) -> TestFolder {
         parameters.insert(name, json!({"scale": 1.2, "offset": 0.2}));
     }
     let text = serde_json::to_string(&Value::Object(parameters)).unwrap();
-    fs::write(place.scene().join(PARAMETERS), text).unwrap();
+    fs::write(place.scene().join("sparse/0/depth_params.json"), text).unwrap();
     place
 }
 

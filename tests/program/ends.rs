@@ -13,10 +13,6 @@ use crate::synthetic_scenes::with_model;
 const GROWING: [&str; 4] =
     ["--preset=fast", "--max-points=400", "--eval", "--checkpoint-iterations=3000"];
 
-fn training_views(place: &TestFolder) -> u64 {
-    place.numbers("model", "started", "train_views")[0]
-}
-
 /// Seconds of training, images, and what was said.
 fn ended(place: &TestFolder, model: &str) -> (f64, u64, String) {
     let last = |name| place.events(model, name).pop().unwrap();
@@ -104,7 +100,8 @@ fn passes_over_views_set_the_length_of_a_run_and_of_a_resumed_one(
     place.train_from(&checkpoint, "second", &[]).done();
     let [(_, images, message), (_, second, _)] =
         ["model", "second"].map(|model| ended(&place, model));
-    assert_eq!((images, second), (20 * training_views(&place), images));
+    let views = place.numbers("model", "started", "train_views")[0];
+    assert_eq!((images, second), (20 * views, images));
     message.assert_holds(&[expected]);
     place.assert_same(["model", "second"], iterations);
     let is_longer = passes.starts_with("--min");

@@ -22,17 +22,14 @@ const STAGE: [&str; 6] = words(
      --regularize=median-normal --init-opacity=0.6",
 );
 
-/// Photographs from 25 degrees aside, of which each has others beside it.
-fn write_scene(place: &TestFolder) {
-    place.write_views(20, SIZE, 400);
-}
-
 fn trained(place: &TestFolder, model: &str, flags: &[&str]) -> Ended {
     place.trained_into(model, START, &[&STAGE[..], flags].concat())
 }
 
 /// A run with the comparison and a checkpoint in the middle of it, in `unbroken`.
 static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
+    // Photographs from 25 degrees aside, of which each has others beside it.
+    let write_scene = |place: &TestFolder| place.write_views(20, SIZE, 400);
     fixture_of("multi_view", write_scene, |place| {
         trained(place, "unbroken", &["--multi-view", "--checkpoint-iterations=95"]);
     })

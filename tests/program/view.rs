@@ -550,10 +550,7 @@ struct WatchedRun {
 
 impl WatchedRun {
     fn start(flags: &[&str]) -> Self {
-        Self::begin(TestFolder::beside(&UNWATCHED), flags)
-    }
-
-    fn begin(place: TestFolder, flags: &[&str]) -> Self {
+        let place = TestFolder::beside(&UNWATCHED);
         let flags = [&EVENTFUL[..], flags].concat();
         let child = started_until(training(&place, &flags), &place.model().join("run.jsonl"));
         let mut run = Self { place, child };
