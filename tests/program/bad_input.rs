@@ -490,15 +490,6 @@ fn masks_leave_pixels_out(#[case] name: &str) {
 }
 
 #[test]
-fn a_configuration_may_begin_with_a_byte_order_mark() {
-    let place = TestFolder::with_scene();
-    let config = place.path("c.toml");
-    fs::write(&config, "\u{feff}[optimize]\niterations = 2\n").unwrap();
-    end(place.train().args(["--config", text(&config)])).done();
-    assert!(place.ply(2).exists());
-}
-
-#[test]
 fn control_characters_of_names_are_escaped_in_messages() {
     let place = TestFolder::with_scene();
     // COLMAP's names end with a zero, and hold anything else.

@@ -121,6 +121,8 @@ fn a_gpu_that_cannot_be_used_is_refused_with_the_reason_and_the_way_out() {
 }
 
 #[rstest]
+#[case("--random-background --training-background=grey --densify-until-iter=8",
+    &["--training-background has no effect with --random-background"])]
 #[case("--multi-view-factor=0.3", &["--multi-view-factor has no effect", "--multi-view"])]
 #[case("--set_sigma=0.5 --set_weight=0.2 --indoor", &["--set-sigma has no effect without --primitive triangles",
     "--indoor has no effect without --primitive triangles"])]

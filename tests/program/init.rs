@@ -283,7 +283,8 @@ fn a_resumed_run_holds_out_nothing_seen_where_photographs_went() {
 fn a_configuration_file_may_list_the_views() {
     let place = TestFolder::with_scene();
     let config = place.path("split.toml");
-    fs::write(&config, "[scene]\ntest_list = [\"view_003.png\"]\n").unwrap();
+    // With a byte order mark, as some editors write it.
+    fs::write(&config, "\u{feff}[scene]\ntest_list = [\"view_003.png\"]\n").unwrap();
     place.trained(1, &["--config", text(&config)]);
     assert_eq!(held_out(&place, "model"), names(&[3]));
     // Typed options win over the file.

@@ -100,14 +100,6 @@ fn without_density_control_nothing_else_is_behind_the_views() {
     place.assert_same(["grey", "same"], ITERATIONS);
 }
 
-#[test]
-fn a_random_background_leaves_it_no_effect() {
-    let place = TestFolder::with_scene();
-    let flags = ["--random-background", "--training-background=grey"];
-    trained(&place, "model", &flags)
-        .says(&["--training-background has no effect with --random-background"]);
-}
-
 // SuGaR's coarse stage where nothing is seen around an object: depth-normal consistency must not draw there.
 
 /// Iterations of the photometric stage.
