@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use rstest::rstest;
 use splat::export::read_ply;
 
-use crate::common::program::{TestFolder, Text as _, end, text, words};
+use crate::common::program::{TestFolder, Text as _, end, words};
 use crate::synthetic_scenes::fixture;
 
 /// A stage of 60 iterations with few samples: its prune comes after 16.

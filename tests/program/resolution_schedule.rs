@@ -12,7 +12,7 @@ use splat::math::adam::{Moments, batch_rate};
 use splat::math::compact::{NEAREST, decode_half, encode_half};
 use splat::model::Gaussians;
 
-use crate::common::program::{SIZE, TestFolder, Text as _, end, text, words};
+use crate::common::program::{SIZE, TestFolder, Text as _, end, words};
 
 /// Views are quartered, then halved, then whole: of 100 iterations from the 11th and the 31st on, of 400 from
 /// the 21st and the 91st.
