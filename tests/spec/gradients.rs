@@ -173,6 +173,42 @@ fn single_precision_agrees_with_double_precision() {
     }
 }
 
+#[test]
+fn several_views_of_one_photograph_step_as_one() {
+    let gaussians = tame_gaussians(40, 31, 3);
+    let shots = three_shots(&gaussians, [31, 23]);
+    let stepped = |shots: &[&Shot]| {
+        let (mut device, mut gradients) = (Cpu::<f64>::new(), Default::default());
+        let mut model = device.upload(&gaussians).unwrap();
+        for shot in shots {
+            let target = device.target(shot.index, &shot.photo).unwrap();
+            let seen = (&shot.view, &shot.settings);
+            device.add_view(&mut model, seen, (&target, &shot.terms), &mut gradients).unwrap();
+        }
+        device.step(&mut model, gradients, &AdamStep::new(1, RATES)).unwrap();
+        device.snapshot(&mut model).unwrap()
+    };
+    let one = stepped(&[&shots[0]]);
+    for count in [2, 3, 5, 8] {
+        let several = stepped(&vec![&shots[0]; count]);
+        let groups = several.parameters.groups().into_iter().zip(one.parameters.groups());
+        for ((found, expected), start) in groups.zip(gaussians.groups()) {
+            let step = |after: &[f32]| -> Vec<f64> {
+                after.iter().zip(start.values).map(|(a, b)| f64::from(*a) - f64::from(*b)).collect()
+            };
+            let (found, expected) = (step(found.values), step(expected.values));
+            let error = relative_error(&found, &expected);
+            assert!(error < 1e-6, "{count} views, {}: {error:e}", start.name);
+        }
+        // Each view is observed by its own gradients.
+        let sums = several.gradient_norm_sums.iter().zip(&one.gradient_norm_sums);
+        for (found, expected) in sums {
+            let expected = expected * f32::from(u8::try_from(count).unwrap());
+            assert!((found - expected).abs() <= 1e-6 * expected, "{found} for {expected}");
+        }
+    }
+}
+
 // Gaussians that are bound to a mesh, through raster and loss.
 
 /// Weight of the creases, large enough beside the photograph.
