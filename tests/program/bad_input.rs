@@ -24,33 +24,6 @@ fn refused_before(place: &TestFolder, flags: &[&str], parts: &[&str]) {
     assert!(!place.model().exists(), "a refused run leaves no folder");
 }
 
-#[test]
-fn points_that_are_no_numbers_are_left_out_and_counted() {
-    let place = TestFolder::with_scene();
-    // The count and the first point's number come before its position.
-    overwrite(&place.points(), 16, &f64::NAN.to_le_bytes());
-    place.trained(2, &[]).says(&["warning", "1 of its 200 points", "199 Gaussians"]);
-}
-
-#[test]
-fn photographs_that_cannot_be_used_are_counted_until_none_is_left() {
-    let place = TestFolder::with_scene();
-    fs::remove_file(place.image(0)).unwrap();
-    fs::remove_file(place.image(3)).unwrap();
-    place.trained(2, &[]).says(&["warning", "2 of", "6 views"]);
-    fs::write(place.image(2), "not a photograph").unwrap();
-    place.trained(2, &[]).says(&["warning", "3 of", "view_002.png", "5 views"]);
-    let images = place.scene().join("images");
-    let write = |number| fs::write(place.image(number), "").unwrap();
-    let remove = |number| fs::remove_file(place.image(number)).unwrap();
-    for change in [&write as &dyn Fn(usize), &remove] {
-        (0..VIEWS).for_each(change);
-        refused(&place, &[], 3, &[text(&images)]);
-    }
-    fs::remove_dir(&images).unwrap();
-    refused(&place, &[], 3, &[text(&images), "--images"]);
-}
-
 #[rstest]
 #[case::on_demand("--low-dram")]
 #[case::kept("--high-dram")]
@@ -64,34 +37,6 @@ fn a_photograph_with_a_good_header_and_a_broken_body_is_passed_over(#[case] memo
         }
     }
     refused(&place, &[memory], 3, &["view_00"]);
-}
-
-#[test]
-fn a_photograph_of_another_shape_than_its_camera_is_refused() {
-    let place = TestFolder::with_scene();
-    // A pixel does not pass for any shape.
-    for (width, height) in [(30, 40), (1, 1)] {
-        RgbImage::from_pixel(width, height, Rgb([9, 9, 9])).save(place.image(5)).unwrap();
-        let size = format!("{width}x{height}");
-        refused_before(&place, &[], &[text(&place.image(5)), &size, "48x36"]);
-    }
-}
-
-#[rstest]
-#[case::unknown_key("[optimize]\niteration = 5\n", &["line 2", "iteration"])]
-#[case::wrong_type("[scene]\n\neval = \"maybe\"\n", &["line 3", "eval"])]
-#[case::out_of_range("[optimize]\nsh_degree = 7\n", &["sh_degree", "0 to 3"])]
-#[case::compactness("[memory]\noptimize_memory = \"colours\"\n", &["optimize_memory", "\"sh\""])]
-#[case::offloading("[memory]\noffload = \"geometry\"\n", &["geometry", "sh"])]
-#[case::no_toml("[optimize\n", &["TOML"])]
-fn a_wrong_configuration_names_file_line_and_key(#[case] toml: &str, #[case] parts: &[&str]) {
-    let place = TestFolder::with_scene();
-    let path = place.path("mine.toml");
-    fs::write(&path, toml).unwrap();
-    let ended = refused(&place, &["--config", text(&path)], 2, parts);
-    // A value out of range may come from any layer; its key is named instead of the file.
-    assert!(toml.contains("= 7") || ended.stderr.contains("mine.toml"), "{}", ended.stderr);
-    assert!(!place.model().exists(), "a refused run leaves no folder");
 }
 
 #[rstest]
@@ -157,11 +102,14 @@ fn options_that_cannot_be_are_refused_before_anything_is_written(
 #[test]
 fn a_configuration_that_cannot_be_read_is_refused() {
     let place = TestFolder::with_scene();
-    let missing = place.path("missing.toml");
-    refused(&place, &["--config", text(&missing)], 2, &[text(&missing)]);
-    let binary = place.path("binary.toml");
-    fs::write(&binary, [0xff, 0xfe, 0x00]).unwrap();
-    refused(&place, &["--config", text(&binary)], 2, &[text(&binary)]);
+    let path = place.path("mine.toml");
+    let with_config = |words| refused(&place, &["--config", text(&path)], 2, words);
+    with_config(&[text(&path)]);
+    fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
+    with_config(&[text(&path)]);
+    fs::write(&path, "[optimize]\niteration = 5\n").unwrap();
+    with_config(&[text(&path), "line 2", "iteration"]);
+    assert!(!place.model().exists(), "a refused run leaves no folder");
 }
 
 #[test]
@@ -419,16 +367,6 @@ fn values_that_cannot_be_trained_are_named() {
     train("--init", &FILES.path("nan.glb")).refused(3, &["nan.glb", "not finite", "splat export"]);
 }
 
-#[rstest]
-#[case("a.ply")]
-#[case("a.spz")]
-#[case("a.sog")]
-fn git_lfs_pointers_are_named(#[case] name: &str) {
-    let path = FILES.path(name);
-    fs::write(&path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n").unwrap();
-    train("--init", &path).refused(3, &[name, "git lfs pull"]);
-}
-
 // Unusual input that still trains: backgrounds, sizes, masks, scenes without points.
 
 #[rstest]
@@ -454,15 +392,6 @@ fn where_decoded_photographs_are_kept_does_not_change_the_result() {
     }
     place.assert_same(["low", "high"], 10);
     place.assert_same(["low", "tiny"], 10);
-}
-
-#[test]
-fn a_scene_without_points_starts_from_random_ones() {
-    let place = TestFolder::with_scene();
-    fs::write(place.points(), 0_u64.to_le_bytes()).unwrap();
-    place.trained(5, &["--init-num-pts", "500"]).says(&["500 random", "500 Gaussians"]);
-    fs::remove_file(place.points()).unwrap();
-    place.trained(5, &["--init-num-pts", "300"]).says(&["300 random"]);
 }
 
 #[rstest]

@@ -182,21 +182,27 @@ fn an_obj_of_gaussians_is_refused_with_the_command_that_makes_a_mesh() {
 }
 
 #[rstest]
-#[case::clean("clean", &[], &["splat clean", "triangles"])]
-#[case::mesh("mesh", &[], &["a mesh already", "splat export"])]
-#[case::poisson("mesh", &["--method=poisson"], &["a mesh already", "splat export"])]
-#[case::refine("refine", &[], &["splat refine", "triangles"])]
-#[case::sugar("sugar", &["--skip-coarse"], &["splat sugar", "--primitive triangles"])]
-#[case::normals("render", &["--normals"], &["--normals", "--depth"])]
-#[case::median("render", &["--depth", "--median-depth"], &["--median-depth", "Leave it out"])]
-#[case::samples("eval", &["--samples=3"], &["1, 2 or 4"])]
-fn what_has_no_use_for_triangles_says_so(
+#[case(&TRIANGLES, "clean", &[], &["splat clean", "triangles"])]
+#[case(&TRIANGLES, "mesh", &[], &["a mesh already", "splat export"])]
+#[case(&TRIANGLES, "mesh", &["--method=poisson"], &["a mesh already", "splat export"])]
+#[case(&TRIANGLES, "refine", &[], &["splat refine", "triangles"])]
+#[case(&TRIANGLES, "sugar", &["--skip-coarse"], &["splat sugar", "--primitive triangles"])]
+#[case(&TRIANGLES, "render", &["--normals"], &["--normals", "--depth"])]
+#[case(&TRIANGLES, "render", &["--depth", "--median-depth"], &["--median-depth", "Leave it out"])]
+#[case(&TRIANGLES, "eval", &["--samples=3"], &["1, 2 or 4"])]
+#[case(&SURFELS_TRAINED, "mesh", &["--method=poisson"], &["--method poisson", "surfels", "--method tsdf"])]
+#[case(&SURFELS_TRAINED, "mesh", &["--method=tetrahedra"], &["--method tetrahedra", "surfels", "--method tsdf"])]
+#[case(&SURFELS_TRAINED, "mesh", &["--postprocess-mesh"], &["--postprocess-mesh", "surfels"])]
+#[case(&SURFELS_TRAINED, "refine", &[], &["surfels", "splat mesh"])]
+#[case(&SURFELS_TRAINED, "sugar", &["--skip-coarse"], &["surfels", "--method tsdf"])]
+#[case(&SURFELS_TRAINED, "sugar", &["--primitive=surfels", "-s", "scene"], &["surfels", "splat train"])]
+fn what_has_no_use_for_a_primitive_says_so(
+    #[case] model: &LazyLock<TestFolder>,
     #[case] command: &str,
     #[case] flags: &[&str],
     #[case] expected: &[&str],
 ) {
-    let place = copy_of(&TRIANGLES);
-    place.run(command, flags).refused(2, expected);
+    copy_of(model).run(command, flags).refused(2, expected);
 }
 
 #[test]
@@ -500,19 +506,8 @@ fn surfels_a_resumed_run_is_one_that_never_stopped() {
 }
 
 #[test]
-fn commands_for_gaussians_with_a_volume_say_so() {
+fn no_coarse_stage_begins_with_surfels() {
     let place = copy_of(&SURFELS_TRAINED);
-    for method in ["poisson", "tetrahedra"] {
-        place
-            .run("mesh", &[&format!("--method={method}")])
-            .refused(2, &[&format!("--method {method}"), "surfels", "--method tsdf"]);
-    }
-    place.run("mesh", &["--postprocess-mesh"]).refused(2, &["--postprocess-mesh", "surfels"]);
-    place.run("refine", &[]).refused(2, &["surfels", "splat mesh"]);
-    place.run("sugar", &["--skip-coarse"]).refused(2, &["surfels", "--method tsdf"]);
-    let scene = place.scene();
-    let sugar = ["--primitive=surfels", "-s", text(&scene)];
-    place.run("sugar", &sugar).refused(2, &["surfels", "splat train"]);
     let from = ply(&place);
     let coarse = ["--regularize=density", "-c", text(&from)];
     end(place.train_into("coarse").args(coarse)).refused(2, &["-c", "surfels", "--init"]);
