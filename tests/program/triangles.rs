@@ -195,7 +195,6 @@ fn an_obj_of_gaussians_is_refused_with_the_command_that_makes_a_mesh() {
 #[case(&SURFELS_TRAINED, "mesh", &["--postprocess-mesh"], &["--postprocess-mesh", "surfels"])]
 #[case(&SURFELS_TRAINED, "refine", &[], &["surfels", "splat mesh"])]
 #[case(&SURFELS_TRAINED, "sugar", &["--skip-coarse"], &["surfels", "--method tsdf"])]
-#[case(&SURFELS_TRAINED, "sugar", &["--primitive=surfels", "-s", "scene"], &["surfels", "splat train"])]
 fn what_has_no_use_for_a_primitive_says_so(
     #[case] model: &LazyLock<TestFolder>,
     #[case] command: &str,
@@ -508,6 +507,9 @@ fn surfels_a_resumed_run_is_one_that_never_stopped() {
 #[test]
 fn no_coarse_stage_begins_with_surfels() {
     let place = copy_of(&SURFELS_TRAINED);
+    let scene = place.scene();
+    let sugar = ["--primitive=surfels", "-s", text(&scene)];
+    place.run("sugar", &sugar).refused(2, &["surfels", "splat train"]);
     let from = ply(&place);
     let coarse = ["--regularize=density", "-c", text(&from)];
     end(place.train_into("coarse").args(coarse)).refused(2, &["-c", "surfels", "--init"]);
