@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env::{join_paths, split_paths, var_os};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
@@ -141,16 +141,12 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The environment's path after the folder of the program.
-fn path_with_program() -> OsString {
+fn python(folder: &Path, script: &str, more: &[&str]) -> Command {
     let program = Path::new(splat().get_program()).parent().unwrap().to_owned();
     let path = var_os("PATH").unwrap_or_default();
-    join_paths([program].into_iter().chain(split_paths(&path))).unwrap()
-}
-
-fn python(folder: &Path, script: &str, more: &[&str]) -> Command {
+    let path = join_paths([program].into_iter().chain(split_paths(&path))).unwrap();
     let mut python = Command::new("python3");
-    python.current_dir(folder).arg(script).args(more).env("PATH", path_with_program());
+    python.current_dir(folder).arg(script).args(more).env("PATH", path);
     python
 }
 

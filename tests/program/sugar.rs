@@ -51,20 +51,15 @@ fn turned_to(direction: Vec3<f64>) -> [f32; 4] {
     [1.0 + direction[2] + 1e-6, x, y, z].map(|q| q as f32)
 }
 
-/// The default scene with its true surfaces, and discs' places on these.
-fn known() -> (TestFolder, Truth, Vec<SurfacePoint>) {
+#[test]
+fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
     let place = TestFolder::empty();
     let options = SynthOptions { views: 9, points: 6000, ..SynthOptions::default() };
     write_synthetic(&place.scene(), &options);
     let truth = Truth::new(options.seed);
     let positions = place.dataset().points.positions;
-    let on = positions.iter().map(|&at| truth.nearest(at.map(f64::from))).collect();
-    (place, truth, on)
-}
-
-#[test]
-fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
-    let (place, truth, on) = known();
+    let on: Vec<SurfacePoint> =
+        positions.iter().map(|&at| truth.nearest(at.map(f64::from))).collect();
     let views = training_views(&place.scene(), TEST_EVERY);
     let measured = |off: f64, normal_of: &dyn Fn(usize) -> Vec3<f64>| -> Geometry {
         let model = discs(&on, off, normal_of);
@@ -102,8 +97,7 @@ const SMALL: SynthOptions =
 const STAGES: [u32; 2] = [1000, 1600];
 
 /// The 16 neighbours of Gaussians as large as pixels span much of what is round, and the stage is short:
-/// surfaces come nearer by 1.18, axes by 1.42, for 1.06 dB. More is asked of larger photographs in
-/// `device_sugar.rs`.
+/// surfaces come nearer by 1.18, axes by 1.42, for 1.06 dB.
 #[test]
 fn gaussians_come_nearer_to_the_true_surfaces() {
     let place = TestFolder::empty();

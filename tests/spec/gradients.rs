@@ -1,6 +1,5 @@
 //! Backward passes against central differences of their forward passes, in double precision.
 
-use splat::backend::cpu::{Gradients, Model};
 use splat::backend::{BoundState, BoundStep};
 use splat::math::blend::{ScreenGradient, alpha, alpha_bwd, exponent};
 use splat::math::bound::{PerTriangle, crease};
@@ -107,15 +106,6 @@ fn gaussians() -> Gaussians {
     gaussians
 }
 
-/// Returns the model after a view of the colours, and its gradients.
-fn viewed<R: Real>(device: &mut Cpu<R>, gaussians: &Gaussians) -> (Model<R>, Gradients<R>) {
-    let mut model = device.upload(gaussians).unwrap();
-    let (target, terms) = (Arc::new(target(false)), Terms::photometric(0.2));
-    let (seen, mut gradients) = ((&view(), &COLOURS), Default::default());
-    device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
-    (model, gradients)
-}
-
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     let depths = DrawSettings { inverse_depth: true, ..COLOURS };
@@ -148,7 +138,10 @@ fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
         crowd.quats[i * 4..][..4].copy_from_slice(&draws.array::<4>(-1.0, 1.0).map(f64::to_f32));
     }
     let mut device = Cpu::<R>::new();
-    let (model, gradients) = viewed(&mut device, &crowd);
+    let (mut model, mut gradients) = (device.upload(&crowd).unwrap(), Default::default());
+    let (target, terms) = (Arc::new(target(false)), Terms::photometric(0.2));
+    let seen = (&view(), &COLOURS);
+    device.add_view(&mut model, seen, (&target, &terms), &mut gradients).unwrap();
     Parameter::ALL.map(|parameter| {
         let width = model.column(parameter).width;
         let row = |index| device.parameter_gradient(&model, &gradients, index);

@@ -275,17 +275,6 @@ fn an_interrupted_run_records_its_last_iteration() {
     assert!(lines.contains("\"iteration\":13,\"iterations\":30000"), "{lines}");
 }
 
-#[test]
-fn an_impossible_model_folder_is_a_named_error() {
-    let folder = model_folder("bad");
-    let file = folder.join("file");
-    fs::write(&file, "in the way").unwrap();
-    let Err(error) = Sinks::for_run(&file.join("model"), ProgressStyle::None, None) else {
-        panic!("a folder inside a file was made");
-    };
-    assert!(error.to_string().contains("file"), "{error}");
-}
-
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 

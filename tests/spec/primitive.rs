@@ -86,9 +86,6 @@ fn noise(view: &View, seed: u64) -> Arc<Image> {
 const SETTINGS: RenderSettings =
     RenderSettings { background: [0.2, 0.5, 0.9], ..RenderSettings::DEFAULT };
 
-/// Wider than the dilation of 0.3 px², so that opacities fall by much.
-const COMPENSATED: Footprint = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
-
 /// Colours and inverse depths, and the norms for density control.
 const REQUEST: TrainRequest = TrainRequest {
     observe: Some(Statistics::Norms),
@@ -146,7 +143,9 @@ fn the_gradients_of_every_column_agree_with_their_differences() {
     balls.colors[3 * 4] = -0.3;
     balls.colors[3 * 5 + 2] = -0.1;
     let shots = shots();
-    for footprint in [Footprint::DILATED, COMPENSATED] {
+    // Wider than the dilation of 0.3 px², so that opacities fall by much.
+    let compensated = Footprint::Ellipse { variance_px2: 0.5, compensates: true };
+    for footprint in [Footprint::DILATED, compensated] {
         let settings = RenderSettings { footprint, ..SETTINGS };
         let mut device = Cpu::<f64>::new();
         let mut model = device.upload(&balls).unwrap();
