@@ -103,7 +103,7 @@ fn options_that_cannot_be_are_refused_before_anything_is_written(
 fn a_configuration_that_cannot_be_read_is_refused() {
     let place = TestFolder::with_scene();
     let path = place.path("mine.toml");
-    let with_config = |words| refused(&place, &["--config", text(&path)], 2, words);
+    let with_config = |words: &[&str]| refused(&place, &["--config", text(&path)], 2, words);
     with_config(&[text(&path)]);
     fs::write(&path, [0xff, 0xfe, 0x00]).unwrap();
     with_config(&[text(&path)]);
