@@ -1,6 +1,7 @@
 //! Distances of a model of a synthetic scene from the scene's true surfaces.
 
 use super::prelude::*;
+use super::surface::Solid;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -13,12 +14,9 @@ use splat::backend::cpu::Cpu;
 use splat::config::SceneOptions;
 use splat::dataset::{Dataset, View};
 use splat::export::read_ply;
-use splat::math::linalg::{
-    Vec3, add, dot, length, mul_transposed, normalize, rotation, scale, sub,
-};
+use splat::math::linalg::{Vec3, add, dot, length, mul_transposed, normalize, scale, sub};
 use splat::math::quantile::median;
 use splat::math::random::{RandomStream, RandomUse};
-use splat::math::sigmoid;
 use splat::model::Gaussians;
 use splat::synth::Truth;
 
@@ -123,7 +121,7 @@ pub fn measure<B: TrainDevice>(
     (truth, views): (&Truth, &[View]),
     rays: usize,
 ) -> Geometry {
-    let solids: Vec<Solid> = (0..model.len()).map(|row| Solid::new(model, row)).collect();
+    let solids: Vec<Solid> = (0..model.len()).map(|row| solid(model, row)).collect();
     let shown = shown_surfaces(device, model, views, rays);
     let found = level_points(&solids, &shown);
     let distances: Vec<f64> =
@@ -141,46 +139,26 @@ pub fn measure<B: TrainDevice>(
 }
 
 /// A Gaussian as its parameters say.
-struct Solid {
-    mean: Vec3<f64>,
-    scale: Vec3<f64>,
-    axes: [Vec3<f64>; 3],
-    opacity: f64,
+fn solid(model: &Gaussians, row: usize) -> Solid {
+    let Gaussians { means, log_scales, quats, opacity_logits, .. } = model;
+    let columns = [(means, 3), (log_scales, 3), (quats, 4), (opacity_logits, 1)];
+    let values = columns.iter().flat_map(|&(values, width)| &values[row * width..][..width]);
+    Solid::new(&values.map(|&value| f64::from(value)).collect::<Vec<_>>())
 }
 
-impl Solid {
-    fn new(model: &Gaussians, row: usize) -> Self {
-        let triple =
-            |values: &[f32]| -> Vec3<f64> { std::array::from_fn(|i| values[row * 3 + i].into()) };
-        Self {
-            mean: triple(&model.means),
-            scale: triple(&model.log_scales).map(f64::exp),
-            axes: rotation(std::array::from_fn(|i| model.quats[row * 4 + i].into())),
-            opacity: sigmoid(f64::from(model.opacity_logits[row])),
-        }
-    }
-
-    /// Direction of the shortest axis.
-    fn normal(&self) -> Vec3<f64> {
-        let thin = (0..3).min_by(|&a, &b| self.scale[a].total_cmp(&self.scale[b])).unwrap();
-        self.axes.map(|row| row[thin])
-    }
-
-    /// Returns the density of the Gaussian along a ray.
-    fn along(&self, origin: Vec3<f64>, direction: Vec3<f64>) -> RayDensity {
-        let scaled = |vector| {
-            let turned = mul_transposed(&self.axes, vector);
-            std::array::from_fn(|i| turned[i] / self.scale[i].max(1e-8))
-        };
-        let (from, step): (Vec3<f64>, Vec3<f64>) =
-            (scaled(sub(origin, self.mean)), scaled(direction));
-        let peak = -dot(from, step) / dot(step, step);
-        let nearest = add(from, scale(step, peak));
-        RayDensity {
-            peak,
-            width: 1.0 / length(step),
-            height: self.opacity * (-0.5 * dot(nearest, nearest)).exp(),
-        }
+/// Returns the density of a Gaussian along a ray.
+fn along(solid: &Solid, origin: Vec3<f64>, direction: Vec3<f64>) -> RayDensity {
+    let scaled = |vector| {
+        let turned = mul_transposed(&solid.axes, vector);
+        std::array::from_fn(|i| turned[i] / solid.scale[i].max(1e-8))
+    };
+    let (from, step): (Vec3<f64>, Vec3<f64>) = (scaled(sub(origin, solid.mean)), scaled(direction));
+    let peak = -dot(from, step) / dot(step, step);
+    let nearest = add(from, scale(step, peak));
+    RayDensity {
+        peak,
+        width: 1.0 / length(step),
+        height: solid.opacity * (-0.5 * dot(nearest, nearest)).exp(),
     }
 }
 
@@ -251,7 +229,7 @@ fn level_points(solids: &[Solid], shown: &[PixelSurface]) -> Vec<Vec3<f64>> {
         let near = tree.query(&ray.surface).nearest_n::<SquaredEuclidean<f64>>(wanted).execute();
         let kernels: Vec<RayDensity> = near
             .iter()
-            .map(|near| solids[near.item as usize].along(ray.origin, ray.direction))
+            .map(|near| along(&solids[near.item as usize], ray.origin, ray.direction))
             .collect();
         first_crossing(&kernels).map(|t| add(ray.origin, scale(ray.direction, t)))
     });

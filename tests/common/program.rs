@@ -50,6 +50,19 @@ pub fn end(command: &mut assert_cmd::Command) -> Ended {
     command.output().unwrap().into()
 }
 
+/// Waits for the end of a started program.
+pub fn ended(child: Child) -> Ended {
+    child.wait_with_output().unwrap().into()
+}
+
+/// The program where files cannot grow beyond so many KiB, as on a full disk.
+pub fn on_full_disk(kib: u32) -> assert_cmd::Command {
+    let mut command = assert_cmd::Command::new("bash");
+    command.env_remove("SPLAT_LOG").args(["-c", &format!("ulimit -f {kib}; exec \"$@\""), "bash"]);
+    command.arg(env!("CARGO_BIN_EXE_splat"));
+    command
+}
+
 impl From<std::process::Output> for Ended {
     fn from(output: std::process::Output) -> Self {
         Self {
@@ -90,6 +103,17 @@ impl Ended {
             assert!(self.stderr.contains(part), "`{part}` is missing: {self:#?}");
         }
         self
+    }
+
+    /// Returns the limit of the host's memory that the error proposes, MiB.
+    pub fn proposed_limit(&self) -> u64 {
+        let (_, rest) = self.stderr.split_once("Give ").unwrap_or_else(|| panic!("{self:#?}"));
+        rest.split("MiB").next().unwrap().trim().parse().unwrap()
+    }
+
+    /// Returns the mean PSNR that `splat eval --json` printed, dB.
+    pub fn psnr(&self) -> f64 {
+        self.json()["mean"]["psnr"].as_f64().unwrap()
     }
 
     /// stderr holds none of these.
@@ -220,7 +244,9 @@ impl TestFolder {
 
     /// Runs a command on the model, on the CPU.
     pub fn run(&self, command: &str, flags: &[&str]) -> Ended {
-        end(splat().args([command, "--device=cpu", "-m"]).arg(self.model()).args(flags))
+        let mut splat = splat();
+        splat.current_dir(&self.folder).args([command, "--device=cpu", "-m"]);
+        end(splat.arg(self.model()).args(flags))
     }
 
     /// Returns the plan of a run on the scene.
@@ -253,10 +279,20 @@ impl TestFolder {
 
     /// Writes the tiny scene.
     pub fn write_scene(&self) {
-        let (width, height) = SIZE;
-        let options =
-            SynthOptions { views: 8, width, height, points: 200, ..SynthOptions::default() };
+        self.write_views(8, SIZE, 200);
+    }
+
+    /// Writes a synthetic scene in views of this size, px.
+    pub fn write_views(&self, views: u32, (width, height): (u32, u32), points: u32) {
+        let options = SynthOptions { views, width, height, points, ..SynthOptions::default() };
         write_synthetic(&self.scene(), &options);
+    }
+
+    /// With a synthetic scene in three views of this size, px.
+    pub fn with_three_views(size: (u32, u32)) -> Self {
+        let place = Self::empty();
+        place.write_views(3, size, 200);
+        place
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -308,6 +344,23 @@ impl TestFolder {
         .done()
     }
 
+    /// Continues the run in `model` with these flags.
+    pub fn resume(&self, flags: &[&str]) -> Ended {
+        end(self.train().arg("--resume").args(flags))
+    }
+
+    /// Trains from a checkpoint into a folder.
+    pub fn train_from(&self, checkpoint: &Path, model: &str, flags: &[&str]) -> Ended {
+        end(self.train_into(model).arg("--start-checkpoint").arg(checkpoint).args(flags))
+    }
+
+    /// Trains where files cannot grow beyond so many KiB.
+    pub fn train_on_full_disk(&self, kib: u32, flags: &[&str]) -> Ended {
+        let mut command = on_full_disk(kib);
+        command.args(["train", "--device=cpu", "-s"]).arg(self.scene());
+        end(command.arg("-m").arg(self.model()).args(flags))
+    }
+
     pub fn ply(&self, iteration: u32) -> PathBuf {
         self.ply_of("model", iteration)
     }
@@ -329,8 +382,8 @@ impl TestFolder {
 
     /// A run that starts from a checkpoint of a model ends in the same bytes.
     pub fn assert_continues(&self, model: &str, from: u32, last: u32) {
-        let (place, checkpoint) = (Self::beside(self), self.checkpoint_of(model, from));
-        end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+        let place = Self::beside(self);
+        place.train_from(&self.checkpoint_of(model, from), "model", &[]).done();
         assert!(self.ply_bytes(model, last) == place.ply_bytes("model", last), "{model}, {from}");
     }
 
@@ -341,6 +394,12 @@ impl TestFolder {
     pub fn checkpoint_of(&self, model: &str, iteration: u32) -> PathBuf {
         self.path(model).join(format!("checkpoints/chkpnt_{iteration}.safetensors"))
     }
+}
+
+/// Writes a file, and makes the folders above it.
+pub fn put(path: &Path, content: impl AsRef<[u8]>) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
 }
 
 /// Cuts a file to its first `bytes`.
@@ -402,7 +461,7 @@ pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_true() {
         assert!(begun.elapsed() < Duration::from_secs(120), "{what} never came");
-        sleep(Duration::from_millis(5));
+        sleep(Duration::from_millis(2));
     }
 }
 
@@ -436,13 +495,28 @@ pub fn training_by(before: &[&str], place: &TestFolder, flags: &[&str]) -> Comma
 }
 
 /// Starts a program and comes back once this file is there.
-pub fn started_until(mut command: Command, file: &Path) -> Child {
+pub fn started_until(command: Command, file: &Path) -> Child {
+    started_once(command, text(file), || file.exists())
+}
+
+/// Starts a program and comes back once this is true, which has to be before the program's end.
+pub fn started_once(mut command: Command, what: &str, mut is_true: impl FnMut() -> bool) -> Child {
     let mut child = command.spawn().unwrap();
-    wait_until(text(file), || {
-        assert!(child.try_wait().unwrap().is_none() || file.exists(), "the run has ended");
-        file.exists()
-    });
-    child
+    let begun = Instant::now();
+    loop {
+        let has_ended = child.try_wait().unwrap().is_some();
+        if is_true() {
+            return child;
+        }
+        assert!(!has_ended, "before {what}: {:#?}", ended(child));
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what} never came");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+/// True if a file is there with these words in it.
+pub fn holds(path: &Path, words: &str) -> bool {
+    fs::read_to_string(path).is_ok_and(|content| content.contains(words))
 }
 
 pub fn send(signal: &str, child: &Child) {

@@ -11,7 +11,7 @@ use splat::dataset::{Frame, View};
 use splat::math::linalg::{Vec3, mul, scale};
 use splat::synth::{SynthOptions, write_scene};
 
-use super::program::TestFolder;
+use super::program::{TestFolder, put};
 
 /// Contents of a scene's files, by their paths in its folder.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
@@ -23,9 +23,7 @@ static DRAWN: Mutex<BTreeMap<String, Arc<OnceLock<Files>>>> = Mutex::new(BTreeMa
 pub fn write_synthetic(folder: &Path, options: &SynthOptions) {
     let scene = Arc::clone(DRAWN.lock().unwrap().entry(format!("{options:?}")).or_default());
     for (name, content) in scene.get_or_init(|| drawn(options)) {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
+        put(&folder.join(name), content);
     }
 }
 

@@ -428,6 +428,8 @@ fn what_a_file_has_wrong_is_named_with_its_line_and_its_place() {
         ("[memory]\nimage_cache = \"lots\"\n", &[], "line 2|`image_cache`|`lots` is not a size"),
         ("[memory]\nvram_limit = \"most\"\n", &[], "line 2|`vram_limit`|`most` is not a limit|80%"),
         ("[run]\ndevice = \"tpu\"\n", &[], "line 2|`device`|tpu|cuda"),
+        ("[memory]\noptimize_memory = \"colours\"\n", &[], "base.toml|optimize_memory|\"sh\""),
+        ("[memory]\noffload = \"geometry\"\n", &[], "base.toml|geometry|sh"),
         ("scene = 3\n", &[], "base.toml|3"),
         ("[scene\n", &[], "not valid TOML|line 1"),
     ]);

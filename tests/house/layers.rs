@@ -18,11 +18,6 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// The files of a crate with their text, by path relative to the folder, which stands in [`SOURCES`].
-fn sources_of(folder: &str) -> Vec<(PathBuf, String)> {
-    files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
-}
-
 /// All Rust files below a folder with their text, by path relative to the folder.
 fn files_below(root: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
@@ -512,25 +507,23 @@ const WHOLE: [&str; 2] = ["src/crates/formats/src", "src/crates/mesh/src"];
 #[test]
 fn no_files_import_one_another_in_a_circle() {
     for folder in SOURCES.into_iter().filter(|folder| !WHOLE.contains(folder)) {
-        check_circles(&product_files(sources_of(folder)), folder);
-    }
-}
-
-fn check_circles(files: &[File], folder: &str) {
-    let arrows = arrows(files);
-    // A small crate has fewer imports between its files than files.
-    assert!(2 * arrows.iter().map(Vec::len).sum::<usize>() > files.len(), "no imports are seen");
-    let circles = circles(&arrows);
-    let mut shown = String::new();
-    for circle in &circles {
-        shown += &format!("\na circle of {} files:\n", circle.len());
-        for &file in circle {
-            let inside = arrows[file].iter().filter(|other| circle.contains(other));
-            let inside: Vec<_> = inside.map(|&other| files[other].relative.display()).collect();
-            shown += &format!("  {} uses {inside:?}\n", files[file].relative.display());
+        let files = product_files(files_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)));
+        let arrows = arrows(&files);
+        // A small crate has fewer imports between its files than files.
+        let count = arrows.iter().map(Vec::len).sum::<usize>();
+        assert!(2 * count > files.len(), "no imports are seen");
+        let circles = circles(&arrows);
+        let mut shown = String::new();
+        for circle in &circles {
+            shown += &format!("\na circle of {} files:\n", circle.len());
+            for &file in circle {
+                let inside = arrows[file].iter().filter(|other| circle.contains(other));
+                let inside: Vec<_> = inside.map(|&other| files[other].relative.display()).collect();
+                shown += &format!("  {} uses {inside:?}\n", files[file].relative.display());
+            }
         }
+        assert!(circles.is_empty(), "{folder}: {} circles of imports:{shown}", circles.len());
     }
-    assert!(circles.is_empty(), "{folder}: {} circles of imports:{shown}", circles.len());
 }
 
 /// Rooms and files of a backend from the lowest up; all others of its folder stand above them.

@@ -33,8 +33,7 @@ fn clean(place: &TestFolder, args: &[&str]) -> Ended {
 
 /// Mean PSNR of a split's views, dB.
 fn psnr(place: &TestFolder, model: &str, split: &str) -> f64 {
-    let report = place.splat("eval --json --device=cpu", &["--split", split, "-m", model]);
-    report.done().json()["mean"]["psnr"].as_f64().unwrap()
+    place.splat("eval --json --device=cpu", &["--split", split, "-m", model]).done().psnr()
 }
 
 /// Number of Gaussians that a rule removes.
@@ -57,13 +56,12 @@ fn a_cleaned_model_is_a_model_that_is_no_worse() {
     let sum: u64 = rules.iter().map(|rule| rule["removed"].as_u64().unwrap()).sum();
     assert_eq!(sum, (all.len() - left.len()) as u64);
     // It says what `splat eval` measures, of which both draw in single precision.
-    let (reported, found) =
-        (report["psnr_before"].as_f64().unwrap(), psnr(&place, "model", "train"));
-    assert!((reported - found).abs() < 1e-3, "{reported} {found}");
-    let (reported, found) =
-        (report["psnr_after"].as_f64().unwrap(), psnr(&place, "model/clean", "train"));
-    assert!((reported - found).abs() < 1e-3, "{reported} {found}");
-    assert!(found >= report["psnr_before"].as_f64().unwrap() - 0.05, "{report}");
+    let reported = ["psnr_before", "psnr_after"].map(|key| report[key].as_f64().unwrap());
+    for (model, reported) in ["model", "model/clean"].into_iter().zip(reported) {
+        let found = psnr(&place, model, "train");
+        assert!((reported - found).abs() < 1e-3, "{model}: {reported} {found}");
+    }
+    assert!(reported[1] >= reported[0] - 0.05, "{report}");
     // The views that were held out still are.
     psnr(&place, "model/clean", "test");
     // The model itself is what it was, but for what is beside its Gaussians.

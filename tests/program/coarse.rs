@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use rstest::rstest;
 use splat::export::read_ply;
 
-use crate::common::program::{TestFolder, Text as _, end, text, words};
+use crate::common::program::{TestFolder, Text as _, end, words};
 use crate::synthetic_scenes::fixture;
 
 /// A stage of 60 iterations with few samples: its prune comes after 16.
@@ -32,11 +32,10 @@ const STOPS: [u32; 5] = [START, START + 9, PRUNE, PRUNE + 1, PRUNE + 20];
 
 /// A run of both stages with a checkpoint at each stop, in `unbroken`.
 static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
-    let stops = STOPS.map(|at| at.to_string());
-    let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
-    let flags = ["--regularize=dn-consistency", "--filter-3d", "--checkpoint-iterations"];
+    let stops = format!("--checkpoint-iterations={}", STOPS.map(|at| at.to_string()).join(","));
     fixture("both_stages", |place| {
-        trained(place, "unbroken", &[&flags[..], &stops].concat());
+        let flags = ["--regularize=dn-consistency", "--filter-3d", &stops];
+        trained(place, "unbroken", &flags);
     })
 });
 
@@ -188,9 +187,7 @@ fn models_that_do_not_serve_are_refused_by_name() {
 fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
     let place = TestFolder::beside(&PHOTOMETRIC);
     let checkpoint = PHOTOMETRIC.checkpoint_of("photometric", START);
-    let from = |flags: &[&str]| {
-        end(place.train().args(["--start-checkpoint", text(&checkpoint)]).args(flags))
-    };
+    let from = |flags: &[&str]| place.train_from(&checkpoint, "model", flags);
     from(&["--regularize=density", "--iterations=50"])
         .refused(2, &["photometric stage", &format!("--iterations {START}")]);
     // Where the photometric stage ended, the other begins.
@@ -198,11 +195,14 @@ fn a_checkpoint_of_one_stage_does_not_go_on_in_the_other() {
     assert_eq!(iterations(&place, "model", "coarse_started"), [u64::from(START)]);
 
     // And not back, nor to the other side of the prune.
-    let on = |flags: &[&str]| end(place.train().arg("--resume").args(flags));
-    on(&["--iterations=400"]).refused(2, &["coarse stage", &format!("--iterations {START}")]);
-    on(&["--regularize=none", "--iterations=400"]).refused(2, &["--regularize as it was"]);
-    on(&["--sugar-iterations=4000"]).refused(2, &["prune", "--sugar-iterations"]);
-    on(&[]).done().says(&["To train longer, give --sugar-iterations"]);
+    place
+        .resume(&["--iterations=400"])
+        .refused(2, &["coarse stage", &format!("--iterations {START}")]);
+    place
+        .resume(&["--regularize=none", "--iterations=400"])
+        .refused(2, &["--regularize as it was"]);
+    place.resume(&["--sugar-iterations=4000"]).refused(2, &["prune", "--sugar-iterations"]);
+    place.resume(&[]).done().says(&["To train longer, give --sugar-iterations"]);
 }
 
 #[test]

@@ -16,8 +16,6 @@ use splat::train::forecast::{full_size, photographs};
 use crate::common::program::{SIZE, TestFolder, VIEWS, end};
 use crate::common::synthetic::write_synthetic;
 
-const PARAMETERS: &str = "sparse/0/depth_params.json";
-
 /// The tiny scene with maps of an even inverse depth for these views: 0.5 per world unit.
 fn scene_with_depths(views: impl Iterator<Item = usize>) -> TestFolder {
     let place = TestFolder::with_scene();
@@ -30,7 +28,7 @@ fn scene_with_depths(views: impl Iterator<Item = usize>) -> TestFolder {
         parameters.insert(name, json!({"scale": 1.2, "offset": 0.2}));
     }
     let text = serde_json::to_string(&Value::Object(parameters)).unwrap();
-    fs::write(place.scene().join(PARAMETERS), text).unwrap();
+    fs::write(place.scene().join("sparse/0/depth_params.json"), text).unwrap();
     place
 }
 
@@ -56,17 +54,6 @@ fn without_the_option_nothing_is_compared() {
     place.trained(5, &[]);
     let steps = place.events("model", "step");
     assert!(!steps.is_empty() && steps.iter().all(|step| step.get("depth_l1").is_none()));
-}
-
-#[test]
-fn what_is_wrong_is_named_with_a_remedy() {
-    let place = scene_with_depths(0..VIEWS);
-    let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
-    train(&["-d", "nowhere"]).refused(3, &["nowhere", "no such folder", "-d"]);
-    fs::write(place.scene().join(PARAMETERS), "{\"view_000\": {\"scale\": []}}").unwrap();
-    train(&["-d", "depths"]).refused(3, &["depth_params.json", "\"scale\": 1.0"]);
-    fs::remove_file(place.scene().join(PARAMETERS)).unwrap();
-    train(&["-d", "depths"]).refused(3, &["depth_params.json", "make_depth_scale.py"]);
 }
 
 #[test]
@@ -261,15 +248,6 @@ fn weights_of_zero_train_as_without_maps_and_others_do_not(
     place.assert_same(["without", "off"], 5);
     place.trained_into("on", 5, maps);
     assert!(place.ply_bytes("without", 5) != place.ply_bytes("on", 5), "the maps change nothing");
-}
-
-#[test]
-fn what_is_wrong_with_normals_is_named_with_a_remedy() {
-    let place = scene_with_normals(0..0);
-    let train = |flags: &[&str]| end(place.train().args(["--iterations", "2"]).args(flags));
-    train(&["--normals", "nowhere"]).refused(3, &["nowhere", "no such folder", "--normals"]);
-    let none = ["of the 8", "a.png", "--normals", "(no map) and 5 more"];
-    train(&["--normals", "normals"]).refused(3, &none);
 }
 
 #[test]

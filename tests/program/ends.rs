@@ -13,10 +13,6 @@ use crate::synthetic_scenes::with_model;
 const GROWING: [&str; 4] =
     ["--preset=fast", "--max-points=400", "--eval", "--checkpoint-iterations=3000"];
 
-fn training_views(place: &TestFolder) -> u64 {
-    place.numbers("model", "started", "train_views")[0]
-}
-
 /// Seconds of training, images, and what was said.
 fn ended(place: &TestFolder, model: &str) -> (f64, u64, String) {
     let last = |name| place.events(model, name).pop().unwrap();
@@ -44,13 +40,13 @@ fn what_is_left_of_a_budget_is_for_what_is_left_of_the_schedule() {
     let flags = [&GROWING[..], &["--time-budget=2s", "--max-passes=0", "--save-iterations=-1"]];
     end(place.train().args(flags.concat())).done();
     let checkpoint = first_checkpoint(&place);
-    let flags = ["--start-checkpoint", text(&checkpoint)];
-    end(place.train_into("second").args(flags)).done().says(&["the time budget of 2s is over"]);
+    let second = place.train_from(&checkpoint, "second", &[]);
+    second.done().says(&["the time budget of 2s is over"]);
     let [whole, rest] = ["model", "second"].map(|model| ended(&place, model));
     // What a shared machine may stop for is in both.
     assert!((0.1..20.0).contains(&rest.0), "{} s", rest.0);
-    let spent = ["--time-budget=0.1s"];
-    end(place.train_into("third").args(flags).args(spent)).refused(2, &["0.1s is over", "longer"]);
+    let spent = place.train_from(&checkpoint, "third", &["--time-budget=0.1s"]);
+    spent.refused(2, &["0.1s is over", "longer"]);
     // It counts on from the images of the first half.
     let stored = StoredCheckpoint::open(&checkpoint).unwrap();
     let half = u64::from(stored.about.progress().images);
@@ -101,18 +97,18 @@ fn passes_over_views_set_the_length_of_a_run_and_of_a_resumed_one(
     );
     place.trained(iterations, &[&flags[..], &[passes, &middle]].concat());
     let checkpoint = first_checkpoint(&place);
-    let start = ["--start-checkpoint", text(&checkpoint)];
-    end(place.train_into("second").args(start)).done();
+    place.train_from(&checkpoint, "second", &[]).done();
     let [(_, images, message), (_, second, _)] =
         ["model", "second"].map(|model| ended(&place, model));
-    assert_eq!((images, second), (20 * training_views(&place), images));
+    let views = place.numbers("model", "started", "train_views")[0];
+    assert_eq!((images, second), (20 * views, images));
     message.assert_holds(&[expected]);
     place.assert_same(["model", "second"], iterations);
     let is_longer = passes.starts_with("--min");
     assert_eq!(images > u64::from(iterations), is_longer, "the scene has other views");
     if !is_longer {
-        end(place.train_into("third").args(start).arg("--max-passes=5"))
-            .refused(2, &["--max-passes 5 allows", "0 for no limit"]);
+        let fewer = place.train_from(&checkpoint, "third", &["--max-passes=5"]);
+        fewer.refused(2, &["--max-passes 5 allows", "0 for no limit"]);
     }
 }
 
@@ -125,10 +121,10 @@ fn a_run_ends_once_its_held_out_views_have_a_psnr() {
     let tested = place.events("model", "evaluated");
     assert!(tested[0]["mean"]["psnr"].as_f64() >= Some(5.0), "{tested:?}");
     // Who asks again finds it done, and nothing is written anew.
-    end(place.train().args(["--resume", "auto"])).done().says(&["reaches --until-psnr 5"]);
+    place.resume(&["auto"]).done().says(&["reaches --until-psnr 5"]);
     assert_eq!(fs::read_dir(place.path("model").join("point_cloud")).unwrap().count(), 1);
     // The rest of the run can still be had.
-    let rest = end(place.train().args(["--resume", "auto", "--until-psnr=80"])).done();
+    let rest = place.resume(&["auto", "--until-psnr=80"]).done();
     rest.says(&["--until-psnr 80 is not reached: the highest PSNR was"]);
     assert!(place.ply(100).exists());
 }
@@ -140,8 +136,7 @@ fn a_psnr_ends_no_run_before_its_prune() {
     place.trained(60, &[&flags[..], &["--checkpoint-iterations=10"]].concat());
     // At 21 the Gaussians are pruned, and 3 iterations lie between two measurements.
     assert!(place.ply(21).exists());
-    let checkpoint = place.checkpoint(10);
-    end(place.train_into("second").args(["--start-checkpoint", text(&checkpoint)])).done();
+    place.train_from(&place.checkpoint(10), "second", &[]).done();
     assert!(place.ply_of("second", 21).exists());
 }
 
@@ -210,8 +205,8 @@ fn they_change_no_result_and_a_run_resumes_from_each() {
     for from in [60, 75, 101] {
         let start = place.checkpoint_of("kept", from);
         assert!(is_timed(&start), "{}", start.display());
-        let on = ["--start-checkpoint", text(&start), "--iterations=150", "--checkpoint-minutes=0"];
-        end(place.train_into("resumed").args(on)).done();
+        let on = ["--iterations=150", "--checkpoint-minutes=0"];
+        place.train_from(&start, "resumed", &on).done();
         place.assert_same(["without", "resumed"], 150);
     }
 }
@@ -221,7 +216,7 @@ fn a_resumed_run_removes_those_of_the_run_before() {
     // At the end, one by time is kept besides the last.
     let place = with_model(10, &[ALWAYS]);
     assert_eq!(names(&place, "model"), ["chkpnt_10", "chkpnt_9"]);
-    end(place.train().args(["--resume", "--iterations=20"])).done();
+    place.resume(&["--iterations=20"]).done();
     assert_eq!(names(&place, "model"), ["chkpnt_20", "chkpnt_19", "chkpnt_10"]);
     assert_no_litter(&place.model());
 }
@@ -249,7 +244,6 @@ fn neighbours_of_the_coarse_stage_are_not_searched_anew_for_them() {
     let names = names(&place, "timed");
     assert_eq!(names[..2], ["chkpnt_100", "chkpnt_56"]);
     let start = place.checkpoint_of("timed", 56);
-    let on = ["--start-checkpoint", text(&start), "--checkpoint-minutes=0"];
-    end(place.train_into("resumed").args(on)).done();
+    place.train_from(&start, "resumed", &["--checkpoint-minutes=0"]).done();
     place.assert_same(["without", "resumed"], 100);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env::{join_paths, split_paths, var_os};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
@@ -13,12 +13,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
+use splat::math::random::{RandomStream, RandomUse};
 use splat_formats::{Splats, SpzAxes, read, read_with_axes};
 use tempfile::TempDir;
 
 use crate::common::program::{
-    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, program, send, splat,
-    started_until, text, training,
+    Ended, TestFolder, Text as _, assert_no_litter, end, ended, files_below, kill, program, send,
+    splat, started_until, text, training,
 };
 use crate::common::synthetic::outside;
 use crate::synthetic_scenes::with_model;
@@ -48,61 +49,13 @@ struct Faults {
     base: f64,
 }
 
-/// The end of a command in the folder of a fault.
-struct Ran {
-    code: Option<i32>,
-    /// stdout and stderr.
-    output: String,
-    folder: PathBuf,
-}
-
-impl Ran {
-    fn of(ended: Ended, folder: PathBuf) -> Self {
-        Self { code: ended.code, output: ended.stdout + &ended.stderr, folder }
-    }
-
-    fn done(&self) -> &Self {
-        assert_eq!(self.code, Some(0), "{}", self.output);
-        assert!(!self.output.contains("panicked"), "{}", self.output);
-        self
-    }
-
-    fn says(&self, parts: &[&str]) -> &Self {
-        for part in parts {
-            assert!(self.output.contains(part), "`{part}` is missing: {}", self.output);
-        }
-        self
-    }
-
-    /// PSNR of the held-out views, dB.
-    fn psnr(&self) -> f64 {
-        let results = fs::read(self.done().folder.join("out/results.json")).unwrap();
-        let results: Value = serde_json::from_slice(&results).unwrap();
-        results.as_object().unwrap().values().next_back().unwrap()["PSNR"].as_f64().unwrap()
-    }
-
-    fn reaches(&self, expected: f64, within: f64) -> &Self {
-        let found = self.psnr();
-        println!("    {found:.3} dB, expected {expected:.3}");
-        assert!((found - expected).abs() <= within, "{found} dB, not {expected}: {}", self.output);
-        self
-    }
-
-    /// The largest difference that a script prints.
-    fn difference(&self) -> f64 {
-        let words = "max difference of positions ";
-        let at = self.done().output.find(words).map(|at| at + words.len());
-        self.output[at.unwrap()..].lines().next().unwrap().parse().unwrap()
-    }
-}
-
 impl Faults {
     /// Copies the faults and trains the scene without a fault.
     fn copy(from: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         copy(from, folder.path());
         let mut faults = Self { folder, base: 0.0 };
-        faults.base = faults.trained("_base", &[]).psnr();
+        faults.base = faults.trained("_base", &[]);
         println!("without a fault: {:.3} dB", faults.base);
         faults
     }
@@ -111,21 +64,40 @@ impl Faults {
         self.folder.path().join(name)
     }
 
-    /// Runs the command of a fault as it stands.
-    fn run(&self, name: &str) -> Ran {
+    /// Runs the command of a fault as it stands, of which stderr has all output.
+    fn run(&self, name: &str) -> Ended {
         let mut sh = assert_cmd::Command::new("sh");
         sh.arg(self.path(name).join("cmd")).env("SPLAT", splat().get_program());
-        Ran::of(end(sh.timeout(Duration::from_secs(600))), self.path(name))
+        let mut ended = end(sh.timeout(Duration::from_secs(600)));
+        ended.stderr = std::mem::take(&mut ended.stdout) + &ended.stderr;
+        ended
     }
 
-    /// Trains a folder's scene as the commands do.
-    fn trained(&self, name: &str, flags: &[&str]) -> Ran {
+    /// PSNR of the held-out views in the folder of a fault, dB.
+    fn psnr(&self, name: &str) -> f64 {
+        let results = fs::read(self.path(name).join("out/results.json")).unwrap();
+        let results: Value = serde_json::from_slice(&results).unwrap();
+        results.as_object().unwrap().values().next_back().unwrap()["PSNR"].as_f64().unwrap()
+    }
+
+    /// Runs the command of a fault, which reaches this PSNR.
+    fn reaches(&self, name: &str, expected: f64, within: f64) -> Ended {
+        let ended = self.run(name).done();
+        let found = self.psnr(name);
+        println!("    {found:.3} dB, expected {expected:.3}");
+        assert!((found - expected).abs() <= within, "{found} dB, not {expected}: {ended:#?}");
+        ended
+    }
+
+    /// Trains a folder's scene as the commands do. Returns the PSNR, dB.
+    fn trained(&self, name: &str, flags: &[&str]) -> f64 {
         let folder = self.path(name);
         let scene = if name == "_base" { folder.clone() } else { folder.join("scene") };
         let mut train = splat();
         train.current_dir(&folder).args(["train", "--device=cpu", "--eval", "-m", "out", "-s"]);
         train.arg(scene).args(["--iterations", "200"]).args(flags);
-        Ran::of(end(train.timeout(Duration::from_secs(600))), folder)
+        end(train.timeout(Duration::from_secs(600))).done();
+        self.psnr(name)
     }
 
     /// Makes a copy of the scene without a fault.
@@ -169,16 +141,12 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The environment's path after the folder of the program.
-fn path_with_program() -> OsString {
+fn python(folder: &Path, script: &str, more: &[&str]) -> Command {
     let program = Path::new(splat().get_program()).parent().unwrap().to_owned();
     let path = var_os("PATH").unwrap_or_default();
-    join_paths([program].into_iter().chain(split_paths(&path))).unwrap()
-}
-
-fn python(folder: &Path, script: &str, more: &[&str]) -> Command {
+    let path = join_paths([program].into_iter().chain(split_paths(&path))).unwrap();
     let mut python = Command::new("python3");
-    python.current_dir(folder).arg(script).args(more).env("PATH", path_with_program());
+    python.current_dir(folder).arg(script).args(more).env("PATH", path);
     python
 }
 
@@ -241,25 +209,26 @@ const TABLE: [(&str, Check); 17] = [
     ("is-fisheye", |all, name| {
         let path = all.path(name).join("scene/transforms.json");
         let json = fs::read_to_string(&path).unwrap();
-        let found = all.run(name).reaches(all.base + 24.9 - GIVEN_BASE, NEAR).psnr();
+        all.reaches(name, all.base + 24.9 - GIVEN_BASE, NEAR);
+        let found = all.psnr(name);
         let model = "\"camera_model\": \"OPENCV_FISHEYE\"";
         fs::write(&path, json.replace("\"is_fisheye\": true", model)).unwrap();
-        all.run(name).reaches(found, SAME);
+        all.reaches(name, found, SAME);
     }),
     ("masks-transforms", |all, name| {
         let masked = all.another("masked");
         copy(&all.path(name).join("scene/masks"), &masked.join("masks"));
-        let expected = all.trained("masked", &[]).psnr();
+        let expected = all.trained("masked", &[]);
         assert!(expected - all.base > 0.1, "the masks change nothing: {expected}");
-        all.run(name).reaches(expected, SAME);
+        all.reaches(name, expected, SAME);
     }),
     ("ns-splits", |all, name| {
         let scene = all.another("listed");
         let list: String = (12..16).map(|number| format!("view_{number:03}.png\n")).collect();
         fs::write(scene.join("list.txt"), list).unwrap();
         let list = scene.join("list.txt");
-        let expected = all.trained("listed", &["--test-list", text(&list)]).psnr();
-        all.run(name).reaches(expected, SAME).says(&["12 views, 4 held out"]);
+        let expected = all.trained("listed", &["--test-list", text(&list)]);
+        all.reaches(name, expected, SAME).says(&["12 views, 4 held out"]);
     }),
     ("rgb-gaussians", |all, name| {
         all.run(name).done();
@@ -270,20 +239,21 @@ const TABLE: [(&str, Check); 17] = [
         assert!(least >= -1.773 && most <= 1.773 && most - least > 1.0, "{least} {most}");
     }),
     ("scale-neg-inf", |all, name| {
-        let ran = all.run(name);
-        let percent = ran.done().output.split("scale ").nth(1).and_then(|it| it.split(' ').next());
-        let percent: f64 = percent.unwrap().parse().unwrap();
-        assert!(percent < 10.0, "{}", ran.output);
-        ran.says(&["beyond the range"]);
+        let ended = all.run(name).done().says(&["beyond the range"]);
+        let percent = ended.stderr.split("scale ").nth(1).and_then(|it| it.split(' ').next());
+        assert!(percent.unwrap().parse::<f64>().unwrap() < 10.0, "{ended:#?}");
     }),
     ("spz-init-axes", |all, name| {
         let truth = all.path("spz-read-axes/truth.ply");
-        let expected = all.trained(name, &["--iterations=1", "--init", text(&truth)]).psnr();
+        let expected = all.trained(name, &["--iterations=1", "--init", text(&truth)]);
         assert!(expected > 23.0, "{expected}");
-        all.run(name).reaches(expected, NEAR);
+        all.reaches(name, expected, NEAR);
     }),
     ("spz-read-axes", |all, name| {
-        let found = all.run(name).difference();
+        // The largest difference, which a script prints.
+        let ended = all.run(name).done();
+        let (_, found) = ended.stderr.split_once("max difference of positions ").unwrap();
+        let found: f64 = found.lines().next().unwrap().parse().unwrap();
         assert!(found < 0.01, "{found}");
     }),
     ("spz-write-default-axes", |all, name| {
@@ -306,7 +276,7 @@ fn interrupted_exports(all: &Faults, name: &str) {
         ("kill4.py", "sog,lod", "   bad 0 leftover kinds after kill {} "),
     ] {
         let more: &[&str] = if more.is_empty() { &[] } else { &[more] };
-        let ended = Ended::from(python(&folder, script, more).output().unwrap()).done();
+        let ended = run(python(&folder, script, more)).done();
         let results = ended.stdout.lines().filter(|line| !line.starts_with("##"));
         let results: Vec<_> = results.collect();
         assert!(!results.is_empty() && results.iter().all(|it| it.contains(good)), "{ended:#?}");
@@ -338,9 +308,9 @@ fn half_open(all: &Faults, name: &str) {
     let folder = all.with_model(name);
     let served = Served::of_model(&folder.join("work/m1"), &[]);
     fs::write(folder.join("work/tok"), &served.token).unwrap();
-    fs::write(folder.join("pid"), served.child.id().to_string()).unwrap();
+    fs::write(folder.join("pid"), served.child.0.id().to_string()).unwrap();
     let words = [&served.port.to_string(), "pid"];
-    let ended = Ended::from(python(&folder, "viewatk.py", &words).output().unwrap()).done();
+    let ended = run(python(&folder, "viewatk.py", &words)).done();
     let waits = ended.stdout.lines().filter_map(|line| {
         let (_, answer) = line.split_once("half-open: ")?;
         assert!(answer.contains("200 OK"), "{answer}");
@@ -368,7 +338,7 @@ fn every_fault_does_what_is_right() {
         println!("{name}");
         let check = || {
             if let Some((_, more, within, words)) = REACHED.iter().find(|row| row.0 == *name) {
-                all.run(name).reaches(all.base + more, *within).says(words);
+                all.reaches(name, all.base + more, *within).says(words);
             }
             TABLE.iter().filter(|row| row.0 == *name).for_each(|(_, check)| check(&all, name));
         };
@@ -380,34 +350,22 @@ fn every_fault_does_what_is_right() {
 
 // Several programs in one folder at the same time. Some are killed.
 
-/// Rounds of random kills; this variable asks for another number of them.
-const ROUNDS: (&str, u32) = ("SPLAT_TEST_KILLS", 4);
-
+/// Returns the rounds of random kills; `SPLAT_TEST_KILLS` asks for another number of them.
 fn rounds() -> u32 {
-    std::env::var(ROUNDS.0).ok().map_or(ROUNDS.1, |number| number.parse().unwrap())
+    std::env::var("SPLAT_TEST_KILLS").map_or(4, |number| number.parse().unwrap())
 }
 
-/// Durations that are different in every run of the test.
-struct Chance {
-    state: u64,
+/// Waits for at most so long, in every run of the test for another time.
+fn wait_by_chance(most: Duration) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let draws = RandomStream::new(u64::from(now.subsec_nanos()), 0, RandomUse::Sample);
+    let wait = most.mul_f64(draws.uniform(0));
+    println!("waits {wait:?}");
+    sleep(wait);
 }
 
-impl Chance {
-    fn new() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let state = u64::from(now.subsec_nanos());
-        println!("chance begins with {state}");
-        Self { state }
-    }
-
-    /// Waits for at most so long.
-    fn wait(&mut self, most: Duration) {
-        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        sleep(most.mul_f64((self.state >> 40) as f64 / (1_u64 << 24) as f64));
-    }
-}
-
-fn ended(command: &mut Command) -> Ended {
+/// Runs a command to its end.
+fn run(mut command: Command) -> Ended {
     command.output().unwrap().into()
 }
 
@@ -434,7 +392,7 @@ fn a_second_training_is_refused_and_readers_are_not() {
     }
     place.splat("profile MODEL", &[]).done();
     send("TERM", &first);
-    Ended::from(first.wait_with_output().unwrap()).refused(130, &["--resume"]);
+    ended(first).refused(130, &["--resume"]);
     assert!(place.ply_bytes("model", 10) == expected);
     assert!(!place.model().join("previous_1").exists());
     assert!(!work_folder(&place.model()).exists(), "a run that ended leaves nothing hidden");
@@ -449,7 +407,7 @@ fn of_two_trainings_that_start_at_once_one_goes_on() {
     fs::remove_dir_all(place.model()).unwrap();
     let flags = ["--iterations=30"];
     let both = [0, 1].map(|_| training(&place, &flags).spawn().unwrap());
-    let both = both.map(|child| Ended::from(child.wait_with_output().unwrap()));
+    let both = both.map(ended);
     let done = both.iter().filter(|ended| ended.code == Some(0)).count();
     assert!(done >= 1, "{both:#?}");
     for ended in both.into_iter().filter(|ended| ended.code != Some(0)) {
@@ -468,26 +426,24 @@ fn two_trainings_in_one_folder_and_kills_lose_no_byte() {
     let place = TestFolder::with_scene();
     let stops = ["--checkpoint-iterations", "20", "40", "60", "80", "100", "120", "140"];
     let flags = [&["--iterations=160", "--resume=auto", "--eval"][..], &stops].concat();
-    let run = || training(&place, &flags);
+    let train = || training(&place, &flags);
     let started = Instant::now();
-    ended(&mut run()).done();
+    run(train()).done();
     let whole = started.elapsed();
     let expected = results(&place);
     assert_eq!(expected.len(), 8 + 1);
     fs::remove_dir_all(place.model()).unwrap();
 
-    let mut chance = Chance::new();
     for round in 0..rounds() {
         let before = results(&place);
-        let mut first = run().spawn().unwrap();
-        chance.wait(whole / 2);
-        let second = run().spawn().unwrap();
-        chance.wait(whole / 2);
+        let mut first = train().spawn().unwrap();
+        wait_by_chance(whole / 2);
+        let second = train().spawn().unwrap();
+        wait_by_chance(whole / 2);
         kill(&mut first);
-        let second = Ended::from(second.wait_with_output().unwrap());
-        match second.code {
-            Some(0) => {}
-            _ => drop(second.refused(1, &["another run", "process "])),
+        let second = ended(second);
+        if second.code != Some(0) {
+            second.refused(1, &["another run", "process "]);
         }
         let now = results(&place);
         for (path, content) in &now {
@@ -498,7 +454,7 @@ fn two_trainings_in_one_folder_and_kills_lose_no_byte() {
             fs::remove_dir_all(place.model()).unwrap();
         }
     }
-    ended(&mut run()).done();
+    run(train()).done();
     assert!(results(&place) == expected);
     assert_no_litter(&place.model());
     assert!(!work_folder(&place.model()).exists());
@@ -531,13 +487,13 @@ fn what_a_killed_render_leaves_is_hidden_and_swept() {
     let folder = place.model().join("train/ours_3");
     killed_at_random(render, &place.model(), &folder.join("renders/00000.png"));
     abandoned(&work_folder(&place.model()));
-    ended(&mut render()).done();
+    run(render()).done();
     assert_no_litter(&place.model());
     assert!(!work_folder(&place.model()).exists());
     // Files of an older program, or of a disk where the hidden folder cannot be made.
     let beside = [abandoned(&folder.join("gt")), abandoned(place.ply(3).parent().unwrap())];
     abandoned(&work_folder(&place.model()));
-    end(place.train().args(["--resume", "--iterations=4"])).done();
+    place.resume(&["--iterations=4"]).done();
     assert!(beside.iter().all(|path| !path.exists()));
     assert!(!work_folder(&place.model()).exists());
 }
@@ -554,7 +510,7 @@ fn what_a_killed_synth_leaves_is_hidden_and_swept() {
     killed_at_random(synth, &place.path("scene"), &place.scene().join("images/view_000.png"));
     abandoned(&work_folder(&place.scene()));
     let beside = abandoned(&place.scene().join("images"));
-    ended(&mut synth()).done();
+    run(synth()).done();
     assert!(!beside.exists());
     assert_eq!(files_below(&place.scene()).len(), 60 + 3 + 1);
     assert!(!work_folder(&place.scene()).exists());
@@ -563,14 +519,13 @@ fn what_a_killed_synth_leaves_is_hidden_and_swept() {
 /// Kills a program a few times after this file has come: outside of the hidden folder there are only
 /// whole files.
 fn killed_at_random(start: impl Fn() -> Command, folder: &Path, first: &Path) {
-    let mut chance = Chance::new();
     for _ in 0..rounds() {
         fs::remove_file(first).ok();
         let mut child = start().spawn().unwrap();
         while !first.exists() && child.try_wait().unwrap().is_none() {
             sleep(Duration::from_micros(100));
         }
-        chance.wait(Duration::from_millis(20));
+        wait_by_chance(Duration::from_millis(20));
         kill(&mut child);
         for (path, _) in files_below(folder) {
             let is_whole = path.extension() != Some(OsStr::new("tmp"));

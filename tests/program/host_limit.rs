@@ -9,22 +9,16 @@ use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::Value;
-use splat::synth::{SynthOptions, write_scene};
 
 use crate::common::program::{
-    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines, text,
-    training, words,
+    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines,
+    on_full_disk, program, started_once, text, training, words,
 };
-use crate::synthetic_scenes::{fixture, fixture_of, with_model};
+use crate::synthetic_scenes::{fixture_of, with_model};
 
 /// A scene whose photographs take most of what the program takes while they are decoded.
 static SCENE: LazyLock<TestFolder> = LazyLock::new(|| {
-    fixture("large_photographs", |place| {
-        let (views, width, height, points) = (6, 960, 720, 200);
-        let options = SynthOptions { views, width, height, points, ..SynthOptions::default() };
-        fs::remove_dir_all(place.scene()).unwrap();
-        write_scene(&place.scene(), &options).unwrap();
-    })
+    fixture_of("large_photographs", |place| place.write_views(6, (960, 720), 200), |_| ())
 });
 
 const FLAGS: [&str; 4] = ["--iterations=10", "-r=8", "--eval", "--eval-train=0"];
@@ -34,8 +28,8 @@ const FULL_SIZE: [&str; 4] = ["--iterations=4", "-r=1", "--eval", "--eval-train=
 
 /// The limit that an error proposes, MiB. The table above it adds up to that.
 fn proposed(ended: &Ended) -> u64 {
-    let (table, rest) = ended.stderr.split_once("Give ").unwrap_or_else(|| panic!("{ended:#?}"));
-    let limit = rest.split("MiB").next().unwrap().trim().parse().unwrap();
+    let (table, _) = ended.stderr.split_once("Give ").unwrap_or_else(|| panic!("{ended:#?}"));
+    let limit = ended.proposed_limit();
     let row = |line: &str| Some(line.trim().split_once(" MiB  ")?.0.parse::<u64>().unwrap());
     let mut rows: Vec<u64> = table.lines().filter_map(row).collect();
     assert_eq!(rows.pop(), Some(limit), "{ended:#?}");
@@ -50,20 +44,12 @@ fn limited(limit: u64) -> String {
 
 /// The most that a command had in RAM, MiB.
 fn peak_of(arguments: &[&str]) -> u64 {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_splat"))
-        .args(arguments)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let mut most = 0;
     loop {
-        if let Some(line) = fs::read_to_string(&status)
-            .unwrap_or_default()
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
-        {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        if let Some(line) = text.lines().find_map(|line| line.strip_prefix("VmHWM:")) {
             let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
             most = most.max(kib / 1024);
         }
@@ -166,14 +152,13 @@ fn photographs_that_are_to_be_kept_give_way_to_the_limit() {
 /// A scene whose model takes a disk longer than an iteration takes: 17 MB as a PLY, 50 as a checkpoint. It
 /// is read in two chunks. A run of it is in `unbroken`.
 static MANY_POINTS: LazyLock<TestFolder> = LazyLock::new(|| {
-    let (views, width, height, points) = (6, 48, 36, 70_000);
-    let options = SynthOptions { views, width, height, points, ..SynthOptions::default() };
-    let write = |place: &TestFolder| {
-        write_scene(&place.scene(), &options).unwrap();
-    };
-    fixture_of("many_points", write, |place| {
-        end(place.train_into("unbroken").args(BACKGROUND_FILES_FLAGS)).done();
-    })
+    fixture_of(
+        "many_points",
+        |place| place.write_views(6, (48, 36), 70_000),
+        |place| {
+            end(place.train_into("unbroken").args(BACKGROUND_FILES_FLAGS)).done();
+        },
+    )
 });
 
 /// Flags that write files after some iterations, and both kinds just before an iteration with a line in the log.
@@ -267,24 +252,21 @@ fn a_run_killed_while_a_checkpoint_is_written_ends_in_the_same_bytes() {
     let log = place.model().join("run.jsonl");
     for patience in [0, 30] {
         fs::remove_dir_all(place.model()).ok();
-        let mut child = training(&place, &BACKGROUND_FILES_FLAGS).spawn().unwrap();
         // A line may be half written.
-        let begun = || {
+        let has_begun = || {
             let log = fs::read_to_string(&log).unwrap_or_default();
             let events = log.lines().filter_map(|line| serde_json::from_str(line).ok());
             events.into_iter().any(|event| is(&event, "saving", "checkpoint", 4))
         };
-        while !begun() {
-            assert!(child.try_wait().unwrap().is_none(), "the run ended before it was killed");
-            sleep(Duration::from_millis(1));
-        }
+        let run = training(&place, &BACKGROUND_FILES_FLAGS);
+        let mut child = started_once(run, "a checkpoint", has_begun);
         sleep(Duration::from_millis(patience));
         kill(&mut child);
         // It is there whole, or not at all.
         if place.checkpoint(4).exists() {
             assert_same_checkpoint(&place, "model", 4);
         }
-        end(place.train().arg("--resume").args(BACKGROUND_FILES_FLAGS)).done();
+        place.resume(&BACKGROUND_FILES_FLAGS).done();
         assert_no_litter(&place.model());
         // Files from before the checkpoint are there too.
         for iteration in PLYS {
@@ -298,12 +280,10 @@ fn a_run_killed_while_a_checkpoint_is_written_ends_in_the_same_bytes() {
 fn a_disk_that_fills_up_under_a_checkpoint_ends_the_run() {
     let place = TestFolder::beside(&MANY_POINTS);
     // The PLY of an iteration fits, and no checkpoint does.
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -f 40000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_splat")]);
-    command.args(["train", "--device=cpu", "-s"]).arg(place.scene()).arg("-m").arg(place.model());
-    command.args(["--iterations=100000", "--save-iterations=1", "--checkpoint-iterations=2"]);
-    let ended = Ended::from(command.output().unwrap());
-    ended.refused(1, &["chkpnt_2.safetensors: cannot be written", "no room for a checkpoint"]);
+    let flags = ["--iterations=100000", "--save-iterations=1", "--checkpoint-iterations=2"];
+    place
+        .train_on_full_disk(20_000, &flags)
+        .refused(1, &["chkpnt_2.safetensors: cannot be written", "no room for a checkpoint"]);
     assert!(place.ply(1).exists() && !place.checkpoint(2).exists());
     assert_no_litter(&place.model());
 }
@@ -313,11 +293,11 @@ fn a_disk_that_fills_up_under_a_checkpoint_ends_the_run() {
 /// Runs a command whose standard output is a full disk.
 fn on_full_stdout(command: &mut Command) -> Ended {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    command.env_remove("SPLAT_LOG").stdout(full).stderr(Stdio::piped()).output().unwrap().into()
+    command.stdout(full).output().unwrap().into()
 }
 
 fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    let mut command = program(&[]);
     command.args(args);
     command
 }
@@ -349,25 +329,18 @@ fn results_that_do_not_reach_stdout_end_with_1() {
     }
 }
 
-/// `splat eval` in a process whose files cannot grow at all, as on a full disk.
-fn eval_on_a_full_disk(place: &TestFolder, flags: &[&str]) -> Ended {
-    // With the signal ignored, a write fails instead of ending the process.
-    let script = "ulimit -f 0; exec \"$@\"";
-    let mut command = assert_cmd::Command::new("bash");
-    command.args(["-c", script, "bash", env!("CARGO_BIN_EXE_splat"), "eval", "--device=cpu", "-m"]);
-    end(command.arg(place.model()).args(flags))
-}
-
 #[test]
 fn a_folder_that_takes_no_tables_is_said_before_anything_is_measured() {
     let place = with_model(2, &["--eval"]);
     let before = files_below(&place.model());
-    eval_on_a_full_disk(&place, &[])
-        .refused(1, &[text(&place.model()), "permissions"])
-        .omits(&["results.json"]);
+    let eval = |flags: &[&str]| {
+        let mut command = on_full_disk(0);
+        end(command.args(["eval", "--device=cpu", "-m"]).arg(place.model()).args(flags))
+    };
+    eval(&[]).refused(1, &[text(&place.model()), "permissions"]).omits(&["results.json"]);
     // A table in the way shows only later; what was measured is printed all the same.
     let expected = ["warning", "the tables are left as they were", "metrics.csv"];
-    let report = eval_on_a_full_disk(&place, &["--json"]).done().says(&expected).json();
+    let report = eval(&["--json"]).done().says(&expected).json();
     assert!(report["mean"]["psnr"].is_number(), "{report}");
     assert!(files_below(&place.model()) == before);
 }

@@ -298,24 +298,19 @@ fn what_leaves_no_mesh_is_named_by_every_method_and_nothing_is_lost() {
     assert!(earlier == fs::read(file(&place, "tsdf.ply")).unwrap(), "the earlier mesh is lost");
 }
 
-/// Balls, each a little larger than the one before.
-fn balls(count: u8) -> Gaussians {
-    let larger = |number| {
+#[test]
+#[cfg(target_os = "linux")]
+fn points_without_memory_are_refused_before_anything_is_drawn() {
+    // Balls, each a little larger than the one before.
+    let larger = |number: u8| {
         let mut ball = ball();
         ball.means.iter_mut().for_each(|x| *x *= 1.0 + 0.02 * f32::from(number));
         ball
     };
-    together(&(0..count).map(larger).collect::<Vec<_>>())
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn points_without_memory_are_refused_before_anything_is_drawn() {
-    let place = place_of(&balls(8));
+    let place = place_of(&together(&(0..8).map(larger).collect::<Vec<_>>()));
     let refused = meshed(&place, &["--host-limit=1MiB"])
         .refused(4, &["--host-limit 1MiB", "cannot be kept", "maps of a drawn view"]);
-    let (_, rest) = refused.stderr.split_once("Give ").unwrap();
-    let limit = format!("--host-limit={}", rest.split(' ').next().unwrap());
+    let limit = format!("--host-limit={}MiB", refused.proposed_limit());
     // That is enough to draw the views, and not for what is made of them.
     meshed(&place, &["--method=tetrahedra", &limit])
         .refused(4, &["tetrahedra over 24000 Gaussians", "enough for ", "--method tsdf"]);

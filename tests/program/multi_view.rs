@@ -6,11 +6,9 @@ use std::sync::LazyLock;
 
 use rstest::rstest;
 use splat::perceptual::{LpipsError, LpipsNet, LpipsWeights};
-use splat::synth::SynthOptions;
 
 use crate::common::lpips::{Tensor, Version, file, tensors, write};
 use crate::common::program::{Ended, SIZE, TestFolder, Text as _, cut, end, splat, text, words};
-use crate::common::synthetic::write_synthetic;
 use crate::synthetic_scenes::{fixture_of, with_model};
 
 /// The iterations of the photometric stage, and of both.
@@ -24,19 +22,14 @@ const STAGE: [&str; 6] = words(
      --regularize=median-normal --init-opacity=0.6",
 );
 
-/// Photographs from 25 degrees aside, of which each has others beside it.
-fn write_scene(place: &TestFolder) {
-    let [width, height] = [SIZE.0, SIZE.1];
-    let options = SynthOptions { views: 20, width, height, points: 400, ..SynthOptions::default() };
-    write_synthetic(&place.scene(), &options);
-}
-
 fn trained(place: &TestFolder, model: &str, flags: &[&str]) -> Ended {
     place.trained_into(model, START, &[&STAGE[..], flags].concat())
 }
 
 /// A run with the comparison and a checkpoint in the middle of it, in `unbroken`.
 static UNBROKEN: LazyLock<TestFolder> = LazyLock::new(|| {
+    // Photographs from 25 degrees aside, of which each has others beside it.
+    let write_scene = |place: &TestFolder| place.write_views(20, SIZE, 400);
     fixture_of("multi_view", write_scene, |place| {
         trained(place, "unbroken", &["--multi-view", "--checkpoint-iterations=95"]);
     })

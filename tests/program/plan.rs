@@ -17,12 +17,10 @@ use splat::memory::plan::{
     SurfaceDrawing, ViewGrowth,
 };
 use splat::model::Gaussians;
-use splat::synth::SynthOptions;
 use splat::train::forecast::seen_of_points;
 use splat::train::near;
 
 use crate::common::program::{Ended, SIZE, TestFolder, Text as _, VIEWS, end, splat, text};
-use crate::common::synthetic::write_synthetic;
 
 fn plan(place: &TestFolder, flags: &[&str]) -> Ended {
     place.splat("plan -s SCENE", flags)
@@ -137,8 +135,7 @@ fn each_of_several_gpus_is_planned_with_its_share() {
     assert!((0.25..0.6).contains(&share), "{share}");
     let limited = place.plan(&[&million[..], &["--gpus", "4", "--vram-limit", "16GiB"]].concat());
     assert_eq!(number(&limited["gpus"]["nccl"]), 1116 << 20, "it makes do with less");
-    let most = |report: &Value| number(&report["largest"][0]["full"]);
-    assert!(most(&four) > 2 * most(&one), "{} {}", most(&four), most(&one));
+    assert!(largest(&four) > 2 * largest(&one), "{} {}", largest(&four), largest(&one));
     let short = [&million[..], &["--gpus", "4", "--vram-limit", "1900MiB"]].concat();
     plan(&place, &short).ends(4).prints(&["--max-points"]);
     // As on one GPU.
@@ -152,33 +149,10 @@ fn largest(report: &Value) -> u64 {
     number(&report["largest"][0]["full"])
 }
 
-#[test]
-fn the_largest_number_fits_and_a_granule_more_does_not() {
-    let place = TestFolder::with_scene();
-    let full = "--optimize-memory=false";
-    for flags in
-        [&["--vram-limit", "1GiB", full][..], &["--vram-limit", "3GiB", "--sh-degree", "1", full]]
-    {
-        let most = largest(&place.plan(&[flags, &["--gaussians", "1"]].concat()));
-        let fitting = most.to_string();
-        let report = place.plan(&[flags, &["--max-points", &fitting]].concat());
-        assert_eq!(largest(&report), most);
-        assert!(number(&report["least"]) <= number(&report["budget"]["bytes"]));
-        // 2 MiB of the narrowest table that grows by the Gaussian.
-        let more = (most + (2 << 20) / 4).to_string();
-        let ended = plan(&place, &[flags, &["--gaussians", &more, "--json"]].concat());
-        let report = ended.ends(4).json();
-        assert!(number(&report["least"]) > number(&report["budget"]["bytes"]));
-    }
-}
-
 /// Fewer tiles are sorted in fewer passes.
 #[test]
 fn smaller_photographs_never_take_more() {
-    let place = TestFolder::empty();
-    let options =
-        SynthOptions { views: 3, width: 400, height: 300, points: 200, ..SynthOptions::default() };
-    write_synthetic(&place.scene(), &options);
+    let place = TestFolder::with_three_views((400, 300));
     for may in ["slack,photographs", "slack,photographs,bands"] {
         let of = |divisor: &str| {
             let flags = ["--gaussians", "6000000", "--give-up", may, "-r", divisor];
@@ -291,12 +265,12 @@ fn a_coarse_stage_that_follows_is_planned_and_the_largest_minimum_counts() {
             assert!(of(more) > of(less), "{name}: {} and {}", of(more), of(less));
         }
     }
-    let most = |flags: &[&str]| number(&with(flags)["largest"][0]["full"]);
     // Normals are drawn beside colours, and what samples are compared with stays longer.
     let dn = place.plan(&[&flags[..], &["--regularize", "dn-consistency"]].concat());
     assert!(number(&dn["least"]) > number(&report["least"]), "{dn}");
     // What may not be given up is planned for as it is.
-    assert!(most(&["--give-up", "slack,photographs,bands,births"]) < most(&[]));
+    let kept = with(&["--give-up", "slack,photographs,bands,births"]);
+    assert!(largest(&kept) < largest(&report));
     let ended = plan(&place, &[&flags[..], &["--regularize", "density"]].concat()).done();
     ended.prints(&["\ncoarse training ", "a list of 16 neighbours"]);
 }
@@ -533,10 +507,7 @@ fn every_buffer_of_the_layout_is_planned() {
 
 #[test]
 fn training_views_get_smaller_in_a_plan_where_that_is_named() {
-    let place = TestFolder::empty();
-    let options =
-        SynthOptions { views: 3, width: 800, height: 600, points: 200, ..SynthOptions::default() };
-    write_synthetic(&place.scene(), &options);
+    let place = TestFolder::with_three_views((800, 600));
     let flags = ["--gaussians=20000", "--eval=false", "--give-up"];
     let with = |give_up: &str, more: &[&str]| place.plan(&[&flags[..], &[give_up], more].concat());
     let plain = with("slack", &[]);

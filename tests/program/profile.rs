@@ -1,9 +1,7 @@
 //! `splat profile`: what it makes of the logs of runs.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -17,7 +15,8 @@ use splat::train::event::{
 };
 
 use crate::common::program::{
-    Ended, TestFolder, Text as _, end, events_files, splat, text, values_of_tags, words,
+    Ended, TestFolder, Text as _, end, ended, events_files, holds, splat, started_once, text,
+    training, values_of_tags, words,
 };
 use crate::synthetic_scenes::with_model;
 
@@ -204,41 +203,20 @@ fn a_profiled_run_names_its_largest_buffers_and_what_they_are_for() {
 }
 
 #[test]
-fn a_run_that_did_not_record_its_buffers_is_told_what_the_flag_adds() {
-    let place = TestFolder::empty();
-    let model = place.model();
-    log(&model, 0, 300, false);
-    let shown = profile(&model, &[]).done().stdout;
-    assert!(shown.contains("train with --profile-tensors"), "{shown}");
-    assert!(!shown.contains("largest buffers"), "{shown}");
-    let found = json(&model);
-    let bytes =
-        found["categories"].as_array().unwrap().iter().map(|it| it["bytes"].as_u64().unwrap());
-    assert_eq!(bytes.sum::<u64>(), mib(1392).0);
-    assert_eq!(found["buffers"], serde_json::json!([]));
-}
-
-#[test]
-fn of_a_resumed_run_the_later_part_counts_and_a_killed_one_is_forgiven() {
+fn of_a_resumed_run_the_later_part_counts() {
     let place = TestFolder::empty();
     let model = place.model();
     log(&model, 0, 250, true);
-    let mut file = OpenOptions::new().append(true).open(model.join("run.jsonl")).unwrap();
-    file.write_all(b"{\"time\":1.0,\"event\":\"step\",\"itera").unwrap();
-    drop(file);
-    let found = json(&model);
-    assert_eq!((&found["finished"], &found["starts"]), (&false.into(), &1.into()));
-    assert_eq!(found["iteration"], 250);
     log(&model, 150, 300, false);
     let found = json(&model);
     assert_eq!((&found["finished"], &found["starts"]), (&true.into(), &2.into()));
-    // Of the buffers, only the first part's up to where it was resumed.
     let iterations = |key: &str| -> Vec<u64> {
         let reports = found[key].as_array().unwrap().iter();
         reports.map(|it| it["iteration"].as_u64().unwrap()).collect()
     };
-    let reports = iterations("buffers");
-    assert!(reports.iter().all(|&iteration| iteration == 100), "{reports:?}");
+    // Of the buffers, only the first part's up to where it was resumed.
+    let buffers = iterations("buffers");
+    assert!(buffers.iter().all(|&iteration| iteration == 100), "{buffers:?}");
     assert_eq!(iterations("growth"), [100, 200, 300]);
     profile(&model, &[]).done().prints(&["resumed 1 time"]);
 }
@@ -302,13 +280,9 @@ fn a_folder_without_a_log_and_a_damaged_line_are_refused_by_name() {
     log(&model, 0, 300, true);
     let whole = fs::read_to_string(&missing).unwrap();
     let mut lines: Vec<&str> = whole.lines().collect();
-    let half = &lines[4][..20];
-    lines[4] = half;
+    lines[4] = &lines[4][..20];
     fs::write(&missing, lines.join("\n")).unwrap();
     profile(&model, &[]).refused(3, &["run.jsonl, line 5: "]);
-    fs::write(&missing, whole.replace("\"reserved\":", "\"reserved\":-")).unwrap();
-    let line = 1 + whole.lines().position(|line| line.contains("\"reserved\":")).unwrap();
-    profile(&model, &[]).refused(3, &[&format!("run.jsonl, line {line}: ")]);
 }
 
 #[test]
@@ -359,6 +333,8 @@ fn a_report_ends_with_findings_and_the_flags_that_help() {
     let model = place.model();
     log(&model, 0, 300, false);
     let shown = profile(&model, &[]).done().stdout;
+    assert!(shown.contains("train with --profile-tensors"), "{shown}");
+    assert!(!shown.contains("largest buffers"), "{shown}");
     let (_, findings) = shown.split_once("\nfindings\n").unwrap();
     let limit = "of 2048.0 MiB of the GPU memory that may be taken (83 %)";
     assert!(findings.contains("the nearest limit: 1700.0 ") && findings.contains(limit), "{shown}");
@@ -377,16 +353,11 @@ fn a_report_ends_with_findings_and_the_flags_that_help() {
 #[test]
 fn a_run_is_followed_until_its_end() {
     let place = TestFolder::with_scene();
-    let mut training = Command::new(env!("CARGO_BIN_EXE_splat"));
-    training.args(["train", "--device=cpu", "--iterations=400", "--progress=none", "-s"]);
-    let mut training = training.arg(place.scene()).arg("-m").arg(place.model()).spawn().unwrap();
+    let run = training(&place, &["--iterations=400", "--progress=none"]);
     let log = place.model().join("run.jsonl");
-    let has_begun = || fs::read_to_string(&log).is_ok_and(|text| text.contains("\"started\""));
-    while !has_begun() && training.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let run = started_once(run, "a log", || holds(&log, "\"started\""));
     let shown = profile(&place.model(), &["--follow"]).done().stdout;
-    assert!(training.wait().unwrap().success());
+    ended(run).done();
     let drawn: Vec<&str> = shown.matches("of 400 iterations, ").collect();
     assert!(drawn.len() > 1, "it was not drawn again:\n{shown}");
     assert!(shown.contains("400 of 400 iterations, complete"), "{shown}");
@@ -413,15 +384,15 @@ fn a_cut_last_line_is_passed_over_and_gone_once_the_run_is_resumed() {
     // As a power cut may leave the last block of a file.
     fs::write(&log, whole[..last].to_owned() + "\0\0\0").unwrap();
     assert_eq!(json(&place.model())["finished"], false);
-    end(place.train().args(["--resume", "--iterations=25"])).done();
+    place.resume(&["--iterations=25"]).done();
     let resumed = fs::read_to_string(&log).unwrap();
     assert!(resumed.starts_with(&whole[..last]));
     for line in resumed.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         assert!(line["event"].is_string(), "{line}");
     }
-    let profile = json(&place.model());
-    assert_eq!((&profile["iteration"], &profile["starts"]), (&25.into(), &2.into()));
+    let found = json(&place.model());
+    assert_eq!((&found["iteration"], &found["starts"]), (&25.into(), &2.into()));
 }
 
 #[test]

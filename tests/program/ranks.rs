@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::Value;
 
+use crate::bad_input::overwrite;
 use crate::common::program::{
-    Ended, TestFolder, Text as _, assert_no_litter, cut, end, kill, splat, text, wait_until, words,
+    Ended, TestFolder, Text as _, assert_no_litter, cut, end, ended, holds, kill, splat, text,
+    training, wait_until, words,
 };
 use crate::synthetic_scenes::fixture;
 
@@ -137,16 +139,9 @@ struct Background {
 impl Background {
     fn start(place: &TestFolder, flags: &[&str]) -> Self {
         let log = place.path("stderr");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
-        command.args(["train", "--device", "cpu", "--ranks", "3", "-s"]).arg(place.scene());
-        command.arg("-m").arg(place.model()).args(EVENTFUL).args(flags);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(fs::File::create(&log).unwrap());
+        let mut command = training(place, &[&["--ranks=3"], &EVENTFUL[..], flags].concat());
+        command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
         Self { supervisor: command.spawn().unwrap(), log }
-    }
-
-    fn output(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
     }
 
     /// The processes that it has started, in their order.
@@ -179,22 +174,23 @@ impl Background {
     /// Ends in time with this code, and all ranks with it; returns what was said.
     fn ends_in_time(mut self, ranks: &[u32], code: Option<i32>) -> String {
         let begun = Instant::now();
+        let output = || fs::read_to_string(&self.log).unwrap();
         let status = loop {
             if let Some(status) = self.supervisor.try_wait().unwrap() {
                 break status;
             }
-            assert!(begun.elapsed() < END_TIME, "still there: {}", self.output());
+            assert!(begun.elapsed() < END_TIME, "still there: {}", output());
             sleep(Duration::from_millis(20));
         };
         // Those whose parent is gone may have to be reaped by another process.
         let state = |process: &u32| fs::read_to_string(format!("/proc/{process}/stat")).ok();
         let is_there = |process: &u32| state(process).is_some_and(|stat| !stat.contains(") Z"));
         while ranks.iter().any(is_there) {
-            assert!(begun.elapsed() < END_TIME, "{ranks:?} are left: {}", self.output());
+            assert!(begun.elapsed() < END_TIME, "{ranks:?} are left: {}", output());
             sleep(Duration::from_millis(20));
         }
-        assert_eq!(status.code(), code, "{}", self.output());
-        self.output()
+        assert_eq!(status.code(), code, "{}", output());
+        output()
     }
 }
 
@@ -296,9 +292,9 @@ fn a_signal_ends_the_waiting_for_other_ranks() {
     wait_until("its port", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     let signalled = Instant::now();
     signal(alone.id(), "INT");
-    let ended = Ended::from(alone.wait_with_output().unwrap());
+    let stopped = ended(alone);
     assert!(signalled.elapsed() < END_TIME);
-    ended.ends(130).says(&["interrupted before all ranks"]);
+    stopped.ends(130).says(&["interrupted before all ranks"]);
 }
 
 #[test]
@@ -313,12 +309,10 @@ fn a_rank_that_stands_still_ends_all() {
 
 /// One of so many processes of a launcher that sets these variables, without its rank.
 fn launched(place: &TestFolder, flags: &[&str], variables: &[(&str, String)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
-    command.args(["train", "--device", "cpu", "--ranks", "auto", "-s"]).arg(place.scene());
-    command.arg("-m").arg(place.model()).args(EVENTFUL).arg("--iterations=60").args(flags);
+    let short = ["--ranks=auto", "--iterations=60"];
+    let mut command = training(place, &[&EVENTFUL[..], &short, flags].concat());
     command.env("XDG_STATE_HOME", place.path("state"));
     command.envs(variables.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -352,7 +346,7 @@ fn two(place: &TestFolder, flags: &[&str], change: impl Fn(&mut Command)) -> [En
     let (first, mut second) = (of(0), of(1));
     change(&mut second);
     let ranks = [first, second].map(|mut rank| rank.spawn().unwrap());
-    ranks.map(|rank| Ended::from(rank.wait_with_output().unwrap()))
+    ranks.map(ended)
 }
 
 #[test]
@@ -377,11 +371,10 @@ fn the_death_of_a_launched_rank_is_an_event_of_the_others() {
     let [first, second] = [0, 1].map(|rank| launched(&place, &flags, &by_torchrun(rank, 2, port)));
     let [first, mut second] = [first, second].map(|mut rank| rank.spawn().unwrap());
     let log = place.model().join("run.jsonl");
-    let has_step = || fs::read_to_string(&log).is_ok_and(|log| log.contains("\"step\""));
-    wait_until("an iteration", has_step);
+    wait_until("an iteration", || holds(&log, "\"step\""));
     kill(&mut second);
-    let ended = Ended::from(first.wait_with_output().unwrap()).ends(5);
-    let records = ended.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let stopped = ended(first).ends(5);
+    let records = stopped.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut errors = records.filter(|record| record["level"] == "error");
     let output = errors.next_back().unwrap().to_string();
     let resume = format!("splat train --resume -m {} --ranks auto", text(&place.model()));
@@ -419,14 +412,12 @@ fn a_rank_without_a_token_trusts_no_stranger_at_rank_0s_port() {
         "data": at, "salt": "00".repeat(16), "coordinator": gone
     } });
     stream.write_all(&framed(&welcome)).unwrap();
-    let ended = Ended::from(rank.wait_with_output().unwrap());
-    ended.refused(5, &["does not know the secret of this run", "SPLAT_TOKEN"]);
+    ended(rank).refused(5, &["does not know the secret of this run", "SPLAT_TOKEN"]);
 
     // Nor does it meet anybody where no secret can be kept.
     let mut homeless = launched(&place, &[], &variables);
     homeless.env_remove("XDG_STATE_HOME").env_remove("HOME");
-    let ended = Ended::from(homeless.spawn().unwrap().wait_with_output().unwrap());
-    ended.refused(2, &["has no secret", "SPLAT_TOKEN"]);
+    ended(homeless.spawn().unwrap()).refused(2, &["has no secret", "SPLAT_TOKEN"]);
 }
 
 #[test]
@@ -438,11 +429,11 @@ fn processes_that_are_started_by_hand_need_the_same_secret() {
         launched(&place, &[], &variables).env("SPLAT_TOKEN", token.repeat(32)).spawn().unwrap()
     };
     let [mut first, stranger] = [start(0, "a"), start(1, "b")];
-    Ended::from(stranger.wait_with_output().unwrap()).refused(5, &["SPLAT_TOKEN"]);
+    ended(stranger).refused(5, &["SPLAT_TOKEN"]);
     assert!(first.try_wait().unwrap().is_none(), "the meeting goes on");
     let second = start(1, "a");
     for rank in [first, second] {
-        Ended::from(rank.wait_with_output().unwrap()).done();
+        ended(rank).done();
     }
 }
 
@@ -460,7 +451,7 @@ fn ranks_of_other_options_are_refused_before_an_iteration() {
 
 /// A process that sees another folder where the scene is, as on another host. Nothing where the system does not
 /// let its users mount.
-fn with_other_scene(other: &Path, mut rank: Command, place: &TestFolder) -> Option<Command> {
+fn with_other_scene(other: &Path, rank: Command, place: &TestFolder) -> Option<Command> {
     let mount = "mount --bind \"$OTHER\" \"$SCENE\"";
     let variables = [("OTHER", other.to_owned()), ("SCENE", place.scene())];
     let mut can = Command::new("unshare");
@@ -472,7 +463,6 @@ fn with_other_scene(other: &Path, mut rank: Command, place: &TestFolder) -> Opti
     command.args(["-Urm", "sh", "-c", &format!("{mount} && exec \"$@\""), "sh"]);
     command.arg(rank.get_program()).args(rank.get_args()).envs(variables);
     command.envs(rank.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    rank.stdin(Stdio::null());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Some(command)
 }
@@ -480,13 +470,8 @@ fn with_other_scene(other: &Path, mut rank: Command, place: &TestFolder) -> Opti
 #[test]
 fn a_rank_with_another_scene_is_refused_before_an_iteration() {
     let (place, other) = (TestFolder::beside(&ONE), TestFolder::with_scene());
-    let points = fs::read(other.points()).unwrap();
     // A digit of a place of the last point.
-    fs::write(
-        other.points(),
-        [&points[..points.len() - 60], &[1], &points[points.len() - 59..]].concat(),
-    )
-    .unwrap();
+    overwrite(&other.points(), fs::read(other.points()).unwrap().len() - 60, &[1]);
     let port = free_port();
     let of = |rank| launched(&place, &[], &by_torchrun(rank, 2, port));
     let Some(second) = with_other_scene(&other.scene(), of(1), &place) else {
@@ -494,7 +479,7 @@ fn a_rank_with_another_scene_is_refused_before_an_iteration() {
         return;
     };
     let ranks = [of(0), second].map(|mut rank| rank.spawn().unwrap());
-    let [first, _] = ranks.map(|rank| Ended::from(rank.wait_with_output().unwrap()));
+    let [first, _] = ranks.map(ended);
     first.refused(3, &["rank 1", "scene", "not that of rank 0"]);
     assert!(!place.model().join("run.jsonl").exists());
 }

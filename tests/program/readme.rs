@@ -13,7 +13,7 @@ use splat::perceptual::LpipsNet;
 
 use crate::common::lpips::{tensors, write};
 use crate::common::program::{
-    TestFolder, Text as _, end, events_files, files_below, splat, text, values_of_tags,
+    TestFolder, Text as _, end, events_files, files_below, put, splat, text, values_of_tags,
 };
 use crate::synthetic_scenes::{fixture, with_model};
 
@@ -218,9 +218,7 @@ fn named() -> tempfile::TempDir {
         let rest = relative.strip_prefix("MODEL").unwrap_or(relative).to_owned();
         let names: &[&str] = if is_model { &["MODEL", "OTHER", "TRAINED"] } else { &[""] };
         for name in names {
-            let to = folder.path().join(name).join(&rest);
-            fs::create_dir_all(to.parent().unwrap()).unwrap();
-            fs::write(to, &content).unwrap();
+            put(&folder.path().join(name).join(&rest), &content);
         }
     }
     folder

@@ -3,20 +3,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::LazyLock;
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 use splat::export::{read_ply, write_ply};
 use splat::math::Real;
+use splat::math::linalg::{cross, dot, normalize, rotation, sub};
 use splat::model::Primitive as _;
 use splat_mesh::file::{read_mesh, write_ply as write_mesh_ply};
 use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::program::{
-    Ended, TestFolder, cut, files_below, kill, patch, send, started_until, text,
+    Ended, TestFolder, cut, ended, files_below, kill, patch, program, send, started_once,
+    started_until, text,
 };
 use crate::common::surface::{ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
@@ -82,13 +81,10 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
     for (row, quat) in gaussians.quats.as_chunks::<4>().0.iter().enumerate() {
         let [a, b, c] = mesh.faces[row / 3].map(|v| mesh.vertices[v as usize].map(f64::from));
         let centre = [0, 1, 2].map(|axis| f64::from(gaussians.means[3 * row + axis]));
-        let edges = [1, 2].map(|to| [0, 1, 2].map(|axis| [a, b, c][to][axis] - a[axis]));
-        let normal = splat::math::linalg::normalize(splat::math::linalg::cross(edges[0], edges[1]));
-        let out = [0, 1, 2].map(|axis| centre[axis] - a[axis]);
-        let off: f64 = out.iter().zip(normal).map(|(x, n)| x * n).sum();
+        let normal = normalize(cross(sub(b, a), sub(c, a)));
+        let off = dot(sub(centre, a), normal);
         assert!(off.abs() < 1e-5, "Gaussian {row} lies {off} off its triangle");
-        let rotation = splat::math::linalg::rotation(quat.map(f64::from));
-        let along: f64 = rotation.iter().zip(normal).map(|(axes, n)| axes[0] * n).sum();
+        let along = dot(rotation(quat.map(f64::from)).map(|axes| axes[0]), normal);
         assert!(along > 1.0 - 1e-5, "Gaussian {row} is thin along {along}");
         let [thin, wide, _] = [0, 1, 2].map(|axis| gaussians.log_scales[3 * row + axis]);
         assert!(thin < wide - 3.0, "Gaussian {row}: {thin} {wide}");
@@ -104,8 +100,7 @@ fn bound_gaussians_learn_the_photographs_and_stay_on_their_triangles() {
     }
 
     // Its folder is a model folder: measured again, it has the same figures.
-    let again = place.splat("eval --device=cpu --json -m", &[text(&bound)]).done().json();
-    let found = again["mean"]["psnr"].as_f64().or(again["psnr"].as_f64()).unwrap();
+    let found = place.splat("eval --device=cpu --json -m", &[text(&bound)]).done().psnr();
     assert!((found - psnr("after")).abs() < 1e-3, "{found} {}", psnr("after"));
 }
 
@@ -148,17 +143,14 @@ fn a_killed_refinement_ends_in_the_same_bytes() {
     let (whole, killed) = (ball_place(), ball_place());
     let flags = ["--iterations=24", "--checkpoint-interval=6"];
     refined(&whole, &flags).done();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    let mut command = program(&[]);
     command.args(["refine", "--device=cpu", "--quiet", "-m"]).arg(killed.model()).args(flags);
-    let mut child = command.spawn().unwrap();
-    let checkpoint = |iteration: u32| {
-        folder(&killed).join(format!("checkpoints/chkpnt_{iteration}.safetensors"))
+    let has_checkpoint = || {
+        [6, 12, 18].iter().any(|iteration| {
+            folder(&killed).join(format!("checkpoints/chkpnt_{iteration}.safetensors")).exists()
+        })
     };
-    while ![6, 12, 18].iter().any(|&iteration| checkpoint(iteration).exists()) {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
-        sleep(Duration::from_millis(2));
-    }
-    kill(&mut child);
+    kill(&mut started_once(command, "a checkpoint", has_checkpoint));
     assert!(!point_cloud(&killed, 24).exists(), "it was over before it was killed");
     refined(&killed, &flags).done().says(&["continuing from", "resumed at"]);
     let results = |place: &TestFolder| {
@@ -173,14 +165,14 @@ fn a_killed_refinement_ends_in_the_same_bytes() {
 #[test]
 fn an_interrupted_refinement_says_how_to_go_on() {
     let place = ball_place();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    let mut command = program(&[]);
     command.args(["refine", "--device=cpu", "-m"]).arg(place.model());
     command.args(["--iterations=1000000", "-g", "3", "--overwrite", "--checkpoint-interval=2"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = started_until(command, &folder(&place).join("checkpoints"));
     send("INT", &child);
-    let ended = Ended::from(child.wait_with_output().unwrap()).omits(&["--overwrite"]);
-    ended.refused(130, &["splat refine", "--gaussians-per-triangle=3", "--iterations=1000000"]);
+    ended(child)
+        .omits(&["--overwrite"])
+        .refused(130, &["splat refine", "--gaussians-per-triangle=3", "--iterations=1000000"]);
 }
 
 #[test]
@@ -192,8 +184,7 @@ fn a_limit_below_the_mesh_is_refused_and_the_proposed_one_holds() {
     let refused = refined(&place, &[&flags[..], &["--host-limit=1MiB"]].concat());
     let refused = refused.refused(4, &parts);
     assert!(!place.model().join("refined").exists(), "something was written");
-    let (_, rest) = refused.stderr.split_once("Give ").unwrap();
-    let limit = format!("--host-limit={}", rest.split(' ').next().unwrap());
+    let limit = format!("--host-limit={}MiB", refused.proposed_limit());
     refined(&place, &[&flags[..], &[&limit, "--give-up=slack,births"]].concat())
         .done()
         .says(&["--give-up births has no effect here"]);

@@ -12,8 +12,7 @@ use splat::math::adam::{Moments, batch_rate};
 use splat::math::compact::{NEAREST, decode_half, encode_half};
 use splat::model::Gaussians;
 
-use crate::common::program::{SIZE, TestFolder, Text as _, end, text, words};
-use crate::synthetic_scenes::with_model;
+use crate::common::program::{SIZE, TestFolder, Text as _, end, words};
 
 /// Views are quartered, then halved, then whole: of 100 iterations from the 11th and the 31st on, of 400 from
 /// the 21st and the 91st.
@@ -75,8 +74,7 @@ fn a_run_that_stopped_goes_on_at_the_size_that_it_had() {
         (31, &[]),
     ] {
         let checkpoint = place.checkpoint_of("unbroken", iteration);
-        let start = ["--start-checkpoint", text(&checkpoint)];
-        end(place.train_into("resumed").args(start)).done();
+        place.train_from(&checkpoint, "resumed", &[]).done();
         assert_eq!(sizes(&place, "resumed"), expected, "{iteration}");
         place.assert_same(["unbroken", "resumed"], 100);
     }
@@ -145,13 +143,6 @@ fn tensor(checkpoint: &Path, name: &str) -> Vec<f64> {
 }
 
 #[test]
-fn iterations_count_views_in_batches_too() {
-    let place = with_model(31, &["--batch-views=2"]);
-    assert!(place.ply(31).exists());
-    assert_eq!(place.numbers("model", "step", "iteration"), [10, 20, 30, 31]);
-}
-
-#[test]
 fn what_is_due_comes_with_the_step_that_takes_its_image_and_resumes() {
     let place = TestFolder::with_scene();
     let trained = |model: &str, stops: &str, more: &[&str]| {
@@ -177,16 +168,13 @@ fn a_run_is_resumed_with_another_batch() {
     let before = place.checkpoint(30);
     let resumed = ["--resume=auto", "--iterations=50", "--batch-views=8", "--no-batch-scaling"];
     let checkpoints = ["--checkpoint-iterations", "31", "33", "41"];
-    let mut plain = place.train();
-    end(plain.args(resumed).args(checkpoints)).done().says(&["iteration 30"]);
+    end(place.train().args(resumed).args(checkpoints)).done().says(&["iteration 30"]);
     let saved = place.numbers("model", "saved", "iteration");
     // Two views to the next multiple of eight, and two that are left at the end.
     assert_eq!(saved, [30, 30, 32, 40, 48, 50, 50], "the ends of the steps");
     let steps = place.numbers("model", "step", "iteration");
     assert_eq!(steps, [12, 21, 30, 40, 50], "steps that pass a multiple of ten");
-    let mut scaled = place.train_into("scaled");
-    scaled.args(["--start-checkpoint", text(&before), "--iterations=32", "--batch-views=8"]);
-    end(&mut scaled).done();
+    place.train_from(&before, "scaled", &["--iterations=32", "--batch-views=8"]).done();
 
     // Both runs see two views.
     let seen = |checkpoint: &Path| {

@@ -10,7 +10,7 @@ use splat::export::read_ply;
 use splat::math::compact::{NEAREST, decode_half, encode_half};
 
 use crate::common::program::{
-    Ended, TestFolder, Text as _, assert_no_litter, end, files_below, header, kill, send,
+    Ended, TestFolder, Text as _, assert_no_litter, end, ended, files_below, header, kill, send,
     started_until, text, training, training_by, words,
 };
 use crate::synthetic_scenes::{fixture, with_model};
@@ -61,10 +61,9 @@ static WITH_FILTERS: LazyLock<TestFolder> = LazyLock::new(|| {
 });
 
 fn trained_with_stops(place: &TestFolder, iterations: u32, flags: &[&str], stops: &[u32]) {
-    let stops: Vec<String> = stops.iter().map(u32::to_string).collect();
-    let stops: Vec<&str> = stops.iter().map(String::as_str).collect();
-    let flags = [flags, &["--checkpoint-iterations"], &stops].concat();
-    place.trained_into("unbroken", iterations, &flags);
+    let stops = stops.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let stops = format!("--checkpoint-iterations={stops}");
+    place.trained_into("unbroken", iterations, &[flags, &[&stops]].concat());
 }
 
 /// Goes on in `model`.
@@ -124,7 +123,7 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
     let flags = ["--checkpoint-iterations=31", flag, "--eval", "--save-iterations=-1"];
     place.trained_into("unbroken", 60, &flags);
     let checkpoint = place.checkpoint_of("unbroken", 31);
-    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done();
+    place.train_from(&checkpoint, "model", &[]).done();
     place.assert_same(["unbroken", "model"], 60);
     let tables = |path: &Path| {
         let bytes = fs::read(path).unwrap();
@@ -157,15 +156,13 @@ fn what_is_learned_of_colours_goes_on_too(#[case] flag: &str) {
 
     // The held-out view is measured by corrected colours, too; and by other options it is not.
     place.read("model/results.json").assert_holds(&["\"PSNR\"", "CC_PSNR"]);
-    let line = ["--start-checkpoint", text(&checkpoint), flag, "False"];
-    let other = end(place.train_into("other").args(line)).done();
+    let other = place.train_from(&checkpoint, "other", &[flag, "False"]).done();
     other.says(&["is left behind", "--exposure, --bilateral-grid"]);
     let results = place.read("other/results.json");
     assert!(!results.contains("CC_PSNR"), "{results}");
     assert!(!place.path("other/exposure.json").exists());
     // Nor does the file stay where its run goes on without.
-    let line = ["--resume=auto", "--iterations=65", flag, "False"];
-    end(place.train().args(line)).done();
+    place.resume(&["--iterations=65", flag, "False"]).done();
     assert!(!place.model().join("exposure.json").exists());
 }
 
@@ -232,18 +229,16 @@ fn fewer_iterations_than_are_done_change_nothing() {
     fs::remove_file(place.checkpoint(20)).unwrap();
     let before = files_below(&place.model());
     let checkpoint = place.checkpoint(8);
-    let resume = |more: &[&str]| end(place.train().arg("--resume").args(more));
     let parts = ["8 iterations are done", "5 requested", "nothing to train"];
-    let ended = resume(&["--iterations=5"]).done().says(&parts).says(&[text(&checkpoint)]);
+    let ended = place.resume(&["--iterations=5"]).done().says(&parts).says(&[text(&checkpoint)]);
     ended.says(&["With the options that it had, the run continues to 20", "--start-checkpoint"]);
-    let named = ["--start-checkpoint", text(&checkpoint), "--iterations=5"];
-    end(place.train().args(named)).refused(2, &parts);
+    place.train_from(&checkpoint, "model", &["--iterations=5"]).refused(2, &parts);
     assert!(files_below(&place.model()) == before);
     // A run that has reached its end is asked for more.
     place.trained_into("whole", 6, &[]);
     let whole = end(place.train_into("whole").args(["--resume", "--iterations=5"]));
     whole.done().says(&["6 iterations are done", "Ask for more with --iterations"]);
-    resume(&[]).done();
+    place.resume(&[]).done();
     assert!(place.ply(20).is_file());
 }
 
@@ -251,9 +246,7 @@ fn fewer_iterations_than_are_done_change_nothing() {
 fn a_checkpoint_starts_a_run_in_another_folder_and_flags_change_it() {
     let place = with_model(10, &["--seed", "4", "--checkpoint-iterations", "5"]);
     let before = files_below(&place.model());
-    let mut other = place.train_into("other");
-    other.args(["--start-checkpoint", text(&place.checkpoint(5)), "--iterations", "12"]);
-    end(&mut other).done();
+    place.train_from(&place.checkpoint(5), "other", &["--iterations=12"]).done();
     assert!(place.ply_of("other", 12).exists());
     assert!(files_below(&place.model()) == before, "the first run is not touched");
     let config = place.read("other/config.toml");
@@ -266,7 +259,7 @@ fn a_checkpoint_of_another_folder_does_not_mix_two_runs() {
     place.trained_into("first", 10, &["--checkpoint-iterations", "5"]);
     place.trained(20, &[]);
     let checkpoint = place.checkpoint_of("first", 5);
-    end(place.train().args(["--start-checkpoint", text(&checkpoint)])).done().says(&["previous_1"]);
+    place.train_from(&checkpoint, "model", &[]).done().says(&["previous_1"]);
     assert!(place.ply(10).exists() && !place.ply(20).exists());
     assert!(place.model().join("previous_1/checkpoints/chkpnt_20.safetensors").exists());
 }
@@ -278,7 +271,7 @@ fn a_run_that_would_train_nothing_does_not_push_another_aside() {
     place.trained(4, &[]);
     let before = files_below(&place.model());
     let checkpoint = place.checkpoint_of("first", 4);
-    let ended = end(place.train().args(["--start-checkpoint", text(&checkpoint)]));
+    let ended = place.train_from(&checkpoint, "model", &[]);
     ended.refused(2, &[text(&checkpoint), "--iterations"]);
     assert!(files_below(&place.model()) == before);
 }
@@ -296,8 +289,7 @@ fn a_smaller_cap_ends_growth_and_rewrites_no_history() {
 #[test]
 fn going_back_within_a_folder_names_the_newer_checkpoint() {
     let place = with_model(10, &["--checkpoint-iterations", "5"]);
-    let start = place.checkpoint(5);
-    let back = end(place.train().args(["--iterations=7", "--start-checkpoint", text(&start)]));
+    let back = place.train_from(&place.checkpoint(5), "model", &["--iterations=7"]);
     back.done().says(&["warning", text(&place.checkpoint(10))]);
     assert!(place.ply(7).exists() && place.ply(10).exists());
 }
@@ -326,7 +318,7 @@ fn without_a_folder_the_run_of_the_scene_goes_on() {
 #[test]
 fn without_a_checkpoint_the_run_starts_and_says_so() {
     let place = TestFolder::with_scene();
-    let ended = end(place.train().args(["--resume", "auto", "--iterations", "3"])).done();
+    let ended = place.resume(&["auto", "--iterations", "3"]).done();
     ended.says(&["no checkpoint", text(&place.model())]);
     assert!(place.ply(3).exists());
 }
@@ -345,8 +337,8 @@ fn a_signal_ends_the_run_after_its_iteration(
     run.env("SPLAT_LOG", log);
     let child = started_until(run, &place.checkpoint(40));
     send(signal, &child);
-    let ended = Ended::from(child.wait_with_output().unwrap()).omits(&["--eval"]);
-    ended.refused(130, &[command, text(&place.model())]);
+    let stopped = ended(child).omits(&["--eval"]);
+    stopped.refused(130, &[command, text(&place.model())]);
     assert!(!place.ply(400).exists(), "the run was over before the signal");
     assert_no_litter(&place.model());
     resumed(&place, &[]);
@@ -360,7 +352,7 @@ fn a_run_under_nohup_outlives_its_terminal() {
     let run = training_by(&["nohup"], &place, &flags);
     let child = started_until(run, &place.checkpoint(20));
     send("HUP", &child);
-    Ended::from(child.wait_with_output().unwrap()).done().omits(&["stopping"]);
+    ended(child).done().omits(&["stopping"]);
     assert!(place.ply(300).exists());
 }
 
@@ -382,15 +374,17 @@ fn harmonics_are_dropped_aloud_where_fewer_are_asked_for() {
     place.trained(20, &flags);
     let checkpoint = place.checkpoint(20);
     header(&place.ply(20)).assert_holds(&["f_rest_44\n"]);
-    let mut lower = place.train_into("lower");
-    lower.args(["--start-checkpoint", text(&checkpoint), "--sh-degree=1", "--iterations=30"]);
-    end(&mut lower).done().says(&["SH degree 3", "--sh-degree 1", "dropped"]);
+    let lower = place.train_from(&checkpoint, "lower", &["--sh-degree=1", "--iterations=30"]);
+    lower.done().says(&["SH degree 3", "--sh-degree 1", "dropped"]);
     let text_of_ply = header(&place.ply_of("lower", 30));
     assert!(text_of_ply.contains("f_rest_8\n") && !text_of_ply.contains("f_rest_9\n"));
     // The run goes on as one of the lower degree, without another word.
     end(place.train_into("lower").args(["--resume", "--iterations=35"])).done().omits(&["dropped"]);
-    end(place.train_into("lower").args(["--resume", "--sh-degree=3"]))
-        .refused(3, &["SH degree 1", "from the start"]);
+    let last = place.checkpoint_of("lower", 35);
+    for from in [&["--resume=auto"][..], &["--start-checkpoint", text(&last)]] {
+        let higher = end(place.train_into("lower").args(from).arg("--sh-degree=3"));
+        higher.refused(3, &[text(&last), "SH degree 1", "--sh-degree 1", "from the start"]);
+    }
 }
 
 #[test]

@@ -138,9 +138,8 @@ fn what_is_saved_of_a_filtered_model_is_what_was_measured() {
         assert!((found / trained - 1.0).abs() < 1e-5, "{key}: {found} instead of {trained}");
     }
     // What is optimised is narrower, and no model without the filter.
-    let checkpoint = place.checkpoint(140);
-    let flags = ["--filter-3d=false", "--iterations=150", "--start-checkpoint", text(&checkpoint)];
-    let refused = end(place.train_into("none").args(flags));
+    let flags = ["--filter-3d=false", "--iterations=150"];
+    let refused = place.train_from(&place.checkpoint(140), "none", &flags);
     refused.refused(2, &["chkpnt_140", "--filter-3d", "--init"]);
 }
 
@@ -211,6 +210,10 @@ fn only_typed_options_are_named_that_have_no_effect() {
     place.trained(2, &train).says(&[expected]).omits(&["--vram-limit"]);
     let eval = |flags: &[&str]| place.run("eval", flags).done();
     eval(&[]).omits(&["without effect"]);
+    let typed = place.trained_into("typed", 1, &["--vram-limit=80%"]);
+    typed.says(&["without effect on the CPU: --vram-limit"]);
+    place.read("typed/config.toml").assert_holds(&["vram_limit = \"80%\""]);
+    place.splat("eval --device=cpu --split=train -m typed", &[]).done().omits(&["without effect"]);
     eval(&["--vram-limit=2GiB"]).says(&["without effect on the CPU: --vram-limit\n"]);
 }
 
@@ -245,7 +248,7 @@ fn a_resumed_run_that_turns_to_the_preset_fast_settles_its_number() {
 fn a_longer_resumed_run_is_not_held_to_passes_of_the_shorter_one() {
     let place = TestFolder::with_scene();
     end(place.train().args(["--max-passes=2", "--densify-until-iter=0"])).done();
-    end(place.train().args(["--resume", "--iterations=6030"])).done();
+    place.resume(&["--iterations=6030"]).done();
     // One image per iteration; every tenth is reported.
     let steps = place.numbers("model", "step", "iteration");
     assert_eq!(steps.iter().filter(|&&step| step > 6000).count(), 3);
@@ -363,8 +366,7 @@ fn a_pruned_run_that_is_resumed_ends_in_the_same_bytes() {
         // Before the prune, where it is due, and after it.
         for iteration in [120, 130, 140] {
             let model = format!("{strategy}_from_{iteration}");
-            let checkpoint = place.checkpoint_of(strategy, iteration);
-            end(place.train_into(&model).args(["--start-checkpoint", text(&checkpoint)])).done();
+            place.train_from(&place.checkpoint_of(strategy, iteration), &model, &[]).done();
             place.assert_same([&model, strategy], 160);
             let pruned = place.events(&model, "pruned_to_target").len();
             assert_eq!(pruned, usize::from(iteration <= 130), "{model}");
@@ -396,7 +398,7 @@ fn a_prune_that_falls_into_the_last_step_comes_after_it(
     let before = summary(&place, "model");
     assert!(before["gaussians"].as_u64().unwrap() <= 120);
     // Nothing is left to prune after the checkpoint.
-    end(place.train().args(["--resume", longer])).done();
+    place.resume(&[longer]).done();
     assert_eq!(summary(&place, "model")["target"], before["target"]);
 }
 
@@ -492,14 +494,6 @@ fn a_resolution_scale_multiplies_what_resolution_leaves() {
     place.run("render", &["--skip-train"]).done();
     let picture = place.model().join("test/ours_5/renders/00000.png");
     assert_eq!(image::image_dimensions(picture).unwrap(), (24, 18));
-}
-
-#[test]
-fn accumulate_is_another_name_of_batch_views() {
-    let place = TestFolder::with_scene();
-    place.trained_into("batch", 24, &["--batch-views=4"]);
-    place.trained_into("sum", 24, &["--accumulate", "4"]);
-    place.assert_same(["batch", "sum"], 24);
 }
 
 /// Returns the model of 31 iterations with one densification step, after the 30th.

@@ -2,11 +2,9 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
 
 use std::fs;
-
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::LazyLock;
-use std::thread::sleep;
 use std::time::Duration;
 
 use rstest::rstest;
@@ -20,10 +18,12 @@ use splat_mesh::MeshReport;
 use splat_mesh::file::read_mesh;
 
 use crate::common::geometry::{Geometry, TEST_EVERY, measure, measured, training_views};
-use crate::common::program::{Ended, TestFolder, end, kill, splat, text, words};
+use crate::common::program::{
+    Ended, TestFolder, end, holds, kill, program, put, splat, started_once, text, words,
+};
 use crate::common::surface::{ball, write_ball_scene};
 use crate::common::synthetic::write_synthetic;
-use crate::synthetic_scenes::{copy_of, fixture};
+use crate::synthetic_scenes::{copy_of, fixture, with_model};
 
 /// Rays of a measurement.
 const RAYS: usize = 4000;
@@ -51,20 +51,15 @@ fn turned_to(direction: Vec3<f64>) -> [f32; 4] {
     [1.0 + direction[2] + 1e-6, x, y, z].map(|q| q as f32)
 }
 
-/// The default scene with its true surfaces, and discs' places on these.
-fn known() -> (TestFolder, Truth, Vec<SurfacePoint>) {
+#[test]
+fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
     let place = TestFolder::empty();
     let options = SynthOptions { views: 9, points: 6000, ..SynthOptions::default() };
     write_synthetic(&place.scene(), &options);
     let truth = Truth::new(options.seed);
     let positions = place.dataset().points.positions;
-    let on = positions.iter().map(|&at| truth.nearest(at.map(f64::from))).collect();
-    (place, truth, on)
-}
-
-#[test]
-fn discs_are_found_at_their_distance_and_angle_from_the_surface() {
-    let (place, truth, on) = known();
+    let on: Vec<SurfacePoint> =
+        positions.iter().map(|&at| truth.nearest(at.map(f64::from))).collect();
     let views = training_views(&place.scene(), TEST_EVERY);
     let measured = |off: f64, normal_of: &dyn Fn(usize) -> Vec3<f64>| -> Geometry {
         let model = discs(&on, off, normal_of);
@@ -102,8 +97,7 @@ const SMALL: SynthOptions =
 const STAGES: [u32; 2] = [1000, 1600];
 
 /// The 16 neighbours of Gaussians as large as pixels span much of what is round, and the stage is short:
-/// surfaces come nearer by 1.18, axes by 1.42, for 1.06 dB. More is asked of larger photographs in
-/// `device_sugar.rs`.
+/// surfaces come nearer by 1.18, axes by 1.42, for 1.06 dB.
 #[test]
 fn gaussians_come_nearer_to_the_true_surfaces() {
     let place = TestFolder::empty();
@@ -151,13 +145,6 @@ fn place() -> TestFolder {
     place
 }
 
-/// A tiny scene with a model. No test writes into its place.
-static TINY: LazyLock<TestFolder> = LazyLock::new(|| {
-    fixture("sugar_refused", |place| {
-        place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
-    })
-});
-
 fn arguments(place: &TestFolder, terms: &str) -> Vec<String> {
     let flag = |name: &str, path: PathBuf| format!("{name}={}", path.display());
     let mut line = vec![
@@ -174,12 +161,6 @@ fn arguments(place: &TestFolder, terms: &str) -> Vec<String> {
 
 fn sugar(place: &TestFolder, terms: &str, flags: &[&str]) -> Ended {
     end(splat().args(arguments(place, terms)).args(flags)).done()
-}
-
-fn begun(place: &TestFolder) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
-    command.args(arguments(place, "density")).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().unwrap()
 }
 
 fn refined(place: &TestFolder, name: &str) -> PathBuf {
@@ -243,18 +224,14 @@ fn a_killed_command_ends_in_the_same_bytes() {
     };
     let whole: Vec<_> = results().collect();
     fs::remove_dir_all(place.model()).unwrap();
-    let record = place.model().join("sugar.json");
-    let is_meshing = || fs::read_to_string(&record).is_ok_and(|text| text.contains("\"mesh\""));
+    let is_meshing = || holds(&place.model().join("sugar.json"), "\"mesh\"");
     let is_refining = || refined(&place, "refine.json").exists();
     let has_checkpoint = || place.checkpoint(3).exists();
     let stages: [&dyn Fn() -> bool; 3] = [&has_checkpoint, &is_meshing, &is_refining];
     for is_there in stages {
-        let mut child = begun(&place);
-        while !is_there() {
-            assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
-            sleep(Duration::from_millis(1));
-        }
-        kill(&mut child);
+        let mut command = program(&[]);
+        command.args(arguments(&place, "density")).stderr(Stdio::null());
+        kill(&mut started_once(command, "its stage", is_there));
         assert!(!refined(&place, "mesh.ply").exists(), "it was over before it was killed");
     }
     sugar(&place, "density", &[]).says(&[
@@ -285,9 +262,7 @@ fn all_stages_take_the_named_iteration_scene_and_seed() {
     let place = place();
     let named = place.ply_of("gaussians", 1);
     // A later model that is not meant, and a scene that lay elsewhere when the model was trained.
-    let later = place.ply_of("gaussians", 2);
-    fs::create_dir_all(later.parent().unwrap()).unwrap();
-    fs::copy(&named, later).unwrap();
+    put(&place.ply_of("gaussians", 2), fs::read(&named).unwrap());
     let config = place.path("gaussians/config.toml");
     let (options, scene) = (fs::read_to_string(&config).unwrap(), place.scene());
     let elsewhere = options.replace(text(&scene), "/elsewhere");
@@ -321,7 +296,7 @@ fn what_cannot_be_run_is_refused_before_anything_is_written(
     #[case] code: i32,
     #[case] parts: &[&str],
 ) {
-    let place = copy_of(&TINY);
+    let place = with_model(1, &["--sh-degree=0", "--test-iterations=-1"]);
     fs::rename(place.model(), place.path("gaussians")).unwrap();
     fs::write(place.path("15000.pt"), b"PK\x03\x04\0\0\0\0archive/data.pkl").unwrap();
     fs::copy(place.ply_of("gaussians", 1), place.path("lone.ply")).unwrap();

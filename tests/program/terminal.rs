@@ -2,13 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 
 use assert_cmd::Command;
-use splat::synth::SynthOptions;
 
 use crate::common::program::{Ended, TestFolder, Text as _, assert_no_litter, end, words};
-use crate::common::synthetic::write_synthetic;
 use crate::synthetic_scenes::with_model;
 
 const ESCAPE: char = '\x1b';
@@ -153,25 +150,8 @@ fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
 /// checkpoint 1.4.
 fn place_with_many_points() -> TestFolder {
     let place = TestFolder::empty();
-    let options =
-        SynthOptions { views: 8, width: 48, height: 36, points: 2000, ..SynthOptions::default() };
-    write_synthetic(&place.scene(), &options);
+    place.write_views(8, (48, 36), 2000);
     place
-}
-
-/// `splat train` of the place's scene into this folder, started by a shell that does `before`.
-fn training_after(before: &str, place: &TestFolder, model: &Path, flags: &[&str]) -> Command {
-    let mut command = Command::new("sh");
-    command.env_remove("SPLAT_LOG");
-    command.args(["-c", before, "sh", env!("CARGO_BIN_EXE_splat"), "train", "--device=cpu", "-s"]);
-    command.arg(place.scene()).arg("-m").arg(model).args(flags);
-    command
-}
-
-/// Returns a shell command that limits files to `kib` KiB, like a full disk.
-fn limited(kib: u32) -> String {
-    // The signal that comes with it would end the program, and so do no full disks.
-    format!("ulimit -f {}; exec \"$@\"", 2 * kib)
 }
 
 /// Times that a text holds another.
@@ -189,8 +169,7 @@ fn a_log_that_cannot_be_written_costs_its_lines_and_one_warning() {
     let log = place.model().join("run.jsonl");
     fs::remove_file(&log).unwrap();
     symlink("/dev/full", &log).unwrap();
-    let on = ["--resume", "--iterations=120", "--test-iterations", "50", "100"];
-    let ended = end(place.train().args(on)).done();
+    let ended = place.resume(&["--iterations=120", "--test-iterations", "50", "100"]).done();
     let words = format!("{}: cannot be written", log.display());
     assert_eq!(count(&ended, &words), 1, "{ended:#?}");
     assert_eq!(count(&ended, "Training continues"), 1, "{ended:#?}");
@@ -208,7 +187,7 @@ fn tables_that_do_not_fit_stay_as_they_were_with_one_warning_each() {
         fs::write(path, &large).unwrap();
     }
     let flags = ["--resume", "--iterations=20", "--test-iterations", "10", "15"];
-    let ended = end(&mut training_after(&limited(300), &place, &place.model(), &flags)).done();
+    let ended = place.train_on_full_disk(300, &flags).done();
     for path in &tables {
         let words = format!("{}: cannot be written", path.display());
         assert_eq!(count(&ended, &words), 1, "{ended:#?}");
@@ -225,7 +204,7 @@ fn tensorboard_loses_what_does_not_fit_and_the_run_goes_on() {
     let evaluations = format!("--test-iterations={}", evaluations.join(","));
     let flags =
         ["--iterations=60", "--eval", "--sh-degree=0", "--checkpoint-reserve=false", &evaluations];
-    let ended = end(&mut training_after(&limited(128), &place, &place.model(), &flags)).done();
+    let ended = place.train_on_full_disk(128, &flags).done();
     assert_eq!(count(&ended, "tfevents"), 1, "{ended:#?}");
     ended.says(&["warning: ", "File too large", "Training continues"]);
     assert!(place.ply(60).exists() && place.checkpoint(60).exists());
@@ -235,7 +214,7 @@ fn tensorboard_loses_what_does_not_fit_and_the_run_goes_on() {
 fn a_checkpoint_by_time_that_does_not_fit_is_left_out() {
     let place = place_with_many_points();
     let flags = ["--iterations=6", "--checkpoint-minutes=0.0000001"];
-    let ended = end(&mut training_after(&limited(1000), &place, &place.model(), &flags));
+    let ended = place.train_on_full_disk(1000, &flags);
     // The PLY fits, and no checkpoint does.
     assert!(place.ply(6).exists());
     assert_eq!(count(&ended, "Training continues without this checkpoint"), 1, "{ended:#?}");
@@ -258,9 +237,10 @@ fn on_small_disk(place: &TestFolder, kib: u32, flags: &[&str]) -> Option<Ended> 
     }
     let script =
         format!("{mount}; \"$@\"; code=$?; cp -R '{here}/model' '{}'; exit $code", saved.display());
-    let before = "exec unshare -Urm sh -c \"$SCRIPT\" sh \"$@\"";
-    let mut command = training_after(before, place, &disk.join("model"), flags);
-    Some(end(command.env("SCRIPT", script)))
+    let mut command = Command::new("unshare");
+    command.env_remove("SPLAT_LOG").args(["-Urm", "sh", "-c", &script, "sh"]);
+    command.args([env!("CARGO_BIN_EXE_splat"), "train", "--device=cpu", "-s"]).arg(place.scene());
+    Some(end(command.arg("-m").arg(disk.join("model")).args(flags)))
 }
 
 #[test]
@@ -284,7 +264,7 @@ fn the_room_that_was_kept_saves_a_run_whose_disk_is_full() {
     assert_no_litter(&saved);
     assert!(!place.ply_of("saved", 20).parent().unwrap().exists());
     // With space again, the run goes on, and what was missing is written, too.
-    end(place.train_into("saved").args(["--resume"])).done().says(&["iteration 20"]);
+    end(place.train_into("saved").arg("--resume")).done().says(&["iteration 20"]);
     for iteration in [20, 40] {
         assert!(place.ply_bytes("unbroken", iteration) == place.ply_bytes("saved", iteration));
     }

@@ -11,6 +11,7 @@ use std::sync::LazyLock;
 use image::{RgbImage, RgbaImage};
 use serde_json::{Value, json};
 use splat::dataset::View;
+use splat_mesh::file::{MeshPicture, PaintedMesh};
 
 use super::mesh::{file, meshed, place_of};
 use crate::common::program::{Ended, TestFolder, text, words};
@@ -69,40 +70,19 @@ fn read_obj(path: &Path) -> TexturedFile {
     TexturedFile { faces, picture: picture.unwrap() }
 }
 
-/// A GLB of one primitive.
 fn read_glb(path: &Path) -> TexturedFile {
-    let file = fs::read(path).unwrap();
-    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
-    assert_eq!((&file[..4], word(8)), (b"glTF".as_slice(), file.len()));
-    let (json, binary) = file[20..].split_at(word(12));
-    let json: Value = serde_json::from_slice(json).unwrap();
-    let view = |number: &Value| {
-        let view = &json["bufferViews"][number.as_u64().unwrap() as usize];
-        let [start, length] = ["byteOffset", "byteLength"].map(|key| view[key].as_u64().unwrap());
-        &binary[8 + start as usize..][..length as usize]
+    let PaintedMesh { mesh, texture } = splat_mesh::file::read_glb(path).unwrap();
+    assert!(mesh.colors.is_empty());
+    let MeshPicture { atlas, picture } = texture.unwrap();
+    let size = [picture.width, picture.height].map(|side| side as f32);
+    let corner = |vertex: u32| {
+        let [x, y] = atlas.places_px[vertex as usize];
+        TexturedCorner { place: mesh.vertices[vertex as usize], uv: [x / size[0], y / size[1]] }
     };
-    let words_of = |number: &Value| -> Vec<[u8; 4]> {
-        let accessor = &json["accessors"][number.as_u64().unwrap() as usize];
-        view(&accessor["bufferView"]).chunks_exact(4).map(|word| word.try_into().unwrap()).collect()
-    };
-    let floats = |number: &Value| -> Vec<f32> {
-        words_of(number).into_iter().map(f32::from_le_bytes).collect()
-    };
-    let primitive = &json["meshes"][0]["primitives"][0];
-    let places = floats(&primitive["attributes"]["POSITION"]);
-    let uvs = floats(&primitive["attributes"]["TEXCOORD_0"]);
-    let corner = |word: [u8; 4]| {
-        let at = u32::from_le_bytes(word) as usize;
-        let place = places[3 * at..3 * at + 3].try_into().unwrap();
-        TexturedCorner { place, uv: [uvs[2 * at], uvs[2 * at + 1]] }
-    };
-    let corners: Vec<_> = words_of(&primitive["indices"]).into_iter().map(corner).collect();
-    assert!(primitive["attributes"].get("COLOR_0").is_none());
-    let png = view(&json["images"][0]["bufferView"]);
-    TexturedFile {
-        faces: corners.chunks_exact(3).map(|c| [c[0], c[1], c[2]]).collect(),
-        picture: image::load_from_memory(png).unwrap().into_rgb8(),
-    }
+    let faces = mesh.faces.iter().map(|face| face.map(corner)).collect();
+    let texels = picture.texels.as_flattened().to_vec();
+    let picture = RgbImage::from_raw(picture.width, picture.height, texels).unwrap();
+    TexturedFile { faces, picture }
 }
 
 impl TexturedFile {
@@ -190,6 +170,7 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     let textured = figures(&[]);
     let number = |figures: &Value, key: &str| figures[key].as_f64().unwrap();
     assert_eq!(textured["mesh"], text(&file(&place, "poisson.glb")));
+    assert!(!file(&place, "poisson.png").exists(), "it is in the GLB");
     assert_eq!((&textured["is_textured"], &textured["split"]), (&true.into(), &"test".into()));
     assert_eq!(textured["views"].as_array().unwrap().len(), 2);
     assert!(number(&textured, "covered_psnr") > 24.0, "{textured}");
@@ -223,24 +204,6 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
     mesh_images(&place, &["--geometry=truth.ply"]).refused(2, &["--mesh-images"]);
     fs::remove_dir_all(place.model().join("mesh")).unwrap();
     mesh_images(&place, &[]).refused(3, &["holds no mesh", "splat mesh -m"]);
-}
-
-#[test]
-fn photographs_make_the_same_texture_twice() {
-    let place = place_of(&ball());
-    let flags = words::<4>(
-        "--mesh-resolution=40 --texture=photographs --texture-size=128 --formats=ply,glb",
-    );
-    let bytes = || {
-        meshed(&place, &flags).done().says(&["texture of 128 x"]);
-        fs::read(file(&place, "tsdf.glb")).unwrap()
-    };
-    assert!(bytes() == bytes(), "another texture of the same");
-    let glb = read_glb(&file(&place, "tsdf.glb"));
-    // The ball of the photographs is not red and blue, but it is no black hole either.
-    let dark = glb.middles().filter(|(_, color)| color.iter().all(|&c| c < 10)).count();
-    assert!(dark * 50 < glb.faces.len(), "{dark} of {}", glb.faces.len());
-    assert!(!file(&place, "tsdf.png").exists() && file(&place, "tsdf.ply").exists());
 }
 
 #[test]

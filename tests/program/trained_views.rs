@@ -93,9 +93,8 @@ fn views_are_not_held_out_by_eval_alone() {
 #[test]
 fn the_record_knows_since_when_a_view_is_trained_on() {
     let place = TestFolder::with_scene();
-    let resume = |flags: &[&str]| end(place.train().arg("--resume").args(flags));
     place.trained(2, &["--eval"]);
-    resume(&["--iterations=4", "--eval=false"]).done();
+    place.resume(&["--iterations=4", "--eval=false"]).done();
     refused(&place, &["--eval"], &["view_000.png"]);
     // The model of iteration 2 has not seen it.
     place.run("eval", &["--eval", "--iteration=2"]).done();
@@ -105,15 +104,14 @@ fn the_record_knows_since_when_a_view_is_trained_on() {
     // Nor is a view forgotten whose photograph was gone for a while.
     let photograph = fs::read(place.image(3)).unwrap();
     fs::remove_file(place.image(3)).unwrap();
-    resume(&["--iterations=6"]).done();
+    place.resume(&["--iterations=6"]).done();
     fs::write(place.image(3), photograph).unwrap();
     let third = list(&place, "view_003.png\n");
     refused(&place, &[&third], &["view_003.png"]);
-    resume(&["--iterations=8", &third]).refused(2, &["has seen view_003.png"]);
+    place.resume(&["--iterations=8", &third]).refused(2, &["has seen view_003.png"]);
     // From an earlier checkpoint, the view is new again.
     let start = place.checkpoint(2);
-    let flags = ["--start-checkpoint", text(&start), "--iterations=3", "--eval"];
-    end(place.train().args(flags)).done();
+    place.train_from(&start, "model", &["--iterations=3", "--eval"]).done();
     place.run("eval", &["--iteration=3"]).done();
 }
 
@@ -134,7 +132,7 @@ fn a_coarse_stage_starts_from_no_model_that_has_seen_its_held_out_views() {
     assert!(!place.path("coarse").exists());
     // What the model has seen is in the record of the next.
     fs::remove_file(place.image(1)).unwrap();
-    end(place.train().args(["--resume", "--iterations=3", "--eval=false"])).done();
+    place.resume(&["--iterations=3", "--eval=false"]).done();
     coarse(&["--eval=false"]).done();
     let record = place.read("coarse/trained_views.json");
     assert!(record.contains("view_001.png") && !record.contains("view_000.png"), "{record}");
@@ -148,7 +146,7 @@ fn folders_without_a_record_work_and_one_that_is_damaged_is_named() {
         fs::write(&record, content).unwrap();
         let parts = [text(&record), "cannot be used", "Restore it, or remove it"];
         place.run("eval", &["--eval"]).refused(3, &parts);
-        end(place.train().args(["--resume", "--iterations=4"])).refused(3, &parts);
+        place.resume(&["--iterations=4"]).refused(3, &parts);
     }
     // As another program leaves its folder.
     fs::remove_file(&record).unwrap();
@@ -165,13 +163,12 @@ fn folders_without_a_record_work_and_one_that_is_damaged_is_named() {
 #[test]
 fn figures_of_held_out_views_go_where_these_are_trained_on() {
     let place = with_model(2, &["--eval"]);
-    let resume = |flags: &[&str]| end(place.train().args(["--resume", "auto"]).args(flags)).done();
     let metrics = || place.json("model/summary.json")["metrics"].clone();
     let before = metrics();
     assert!(before["test"]["psnr"].is_f64(), "{before}");
-    resume(&["--iterations=4", "--test-iterations=-1"]);
+    place.resume(&["--iterations=4", "--test-iterations=-1"]).done();
     assert_eq!(metrics()["test"]["iteration"], 4);
-    resume(&["--iterations=6", "--eval", "false"]);
+    place.resume(&["--iterations=6", "--eval", "false"]).done();
     let after = metrics();
     assert!(after["test"].is_null(), "{after}");
     assert_eq!(after["eval_train"]["iteration"], 6);

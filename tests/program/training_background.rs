@@ -1,11 +1,10 @@
 //! `--training-background` and `--reg-reach`, which follow from the photographs.
 
 use std::fs;
-use std::path::PathBuf;
 
 use rstest::rstest;
 
-use crate::common::program::{Ended, TestFolder, cut, end, text};
+use crate::common::program::{Ended, TestFolder, cut, end};
 
 const ITERATIONS: u32 = 16;
 
@@ -101,14 +100,6 @@ fn without_density_control_nothing_else_is_behind_the_views() {
     place.assert_same(["grey", "same"], ITERATIONS);
 }
 
-#[test]
-fn a_random_background_leaves_it_no_effect() {
-    let place = TestFolder::with_scene();
-    let flags = ["--random-background", "--training-background=grey"];
-    trained(&place, "model", &flags)
-        .says(&["--training-background has no effect with --random-background"]);
-}
-
 // SuGaR's coarse stage where nothing is seen around an object: depth-normal consistency must not draw there.
 
 /// Iterations of the photometric stage.
@@ -120,17 +111,6 @@ struct Stage {
     weight: &'static str,
     /// The views that are measured.
     split: &'static str,
-}
-
-/// Writes solids before a black background, with masks or without.
-fn write_scene(place: &TestFolder, is_masked: bool) -> PathBuf {
-    let scene = place.path("solids");
-    let line = "synth --scene=dtu --views=12 --width=48 --height=36 --points=400 --truth-cells=48";
-    place.splat(line, &["-o", text(&scene)]).done();
-    if !is_masked {
-        fs::remove_dir_all(scene.join("masks")).unwrap();
-    }
-    scene
 }
 
 /// The mean PSNR of a split's views after the last iteration.
@@ -146,11 +126,16 @@ fn psnr(place: &TestFolder, model: &str, split: &str) -> f64 {
 // Pixels around the object do not count, so that what is drawn there soon grows over it.
 #[case::masked(true, Stage { iterations: 300, weight: "0.3", split: "eval_train" })]
 fn empty_backgrounds_stay_empty(#[case] is_masked: bool, #[case] stage: Stage) {
+    // Solids before a black background.
     let place = TestFolder::empty();
-    let scene = write_scene(&place, is_masked);
+    let line = "synth --scene=dtu --views=12 --width=48 --height=36 --points=400 --truth-cells=48 \
+                -o SCENE";
+    place.splat(line, &[]).done();
+    if !is_masked {
+        fs::remove_dir_all(place.scene().join("masks")).unwrap();
+    }
     let train = |model: &str, flags: &[&str]| {
-        let folders = ["-s", text(&scene), "-m", model];
-        place.splat("train --device=cpu --eval", &[&folders, flags].concat()).done();
+        place.splat("train --device=cpu --eval -s SCENE -m", &[&[model], flags].concat()).done();
     };
     let length = format!("--iterations={START}");
     train("photometric", &["--preset=reference", &length, "--test-iterations=-1"]);

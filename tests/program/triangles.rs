@@ -1,5 +1,6 @@
 //! Models of triangles: exported, started from, and refused where only Gaussians have a use.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -39,10 +40,6 @@ static TRIANGLES: LazyLock<TestFolder> = LazyLock::new(|| {
         fs::write(place.path("model/config.toml"), config).unwrap();
     })
 });
-
-fn of_model(place: &TestFolder, command: &str, flags: &[&str]) -> Ended {
-    place.splat(&format!("{command} -m model"), flags)
-}
 
 fn export(place: &TestFolder, args: &[&str]) -> Ended {
     place.splat("export", args)
@@ -99,7 +96,7 @@ fn colours_are_fitted_to_the_photographs_of_the_run() {
     let place = copy_of(&TRIANGLES);
     let figures = |name: &str| -> f64 {
         let flags = ["--mesh-images", "--mesh", name, "--split=train", "--json"];
-        of_model(&place, "eval", &flags).done().json()["psnr"].as_f64().unwrap()
+        place.run("eval", &flags).done().json()["psnr"].as_f64().unwrap()
     };
     export(&place, &["-m", "model", "-o", "views.glb"]).done();
     let flags = ["-m", "model", "-o", "fitted.glb", "--colors=photographs"];
@@ -185,22 +182,26 @@ fn an_obj_of_gaussians_is_refused_with_the_command_that_makes_a_mesh() {
 }
 
 #[rstest]
-#[case::clean("clean", &[], &["splat clean", "triangles"])]
-#[case::mesh("mesh", &[], &["a mesh already", "splat export"])]
-#[case::poisson("mesh", &["--method=poisson"], &["a mesh already", "splat export"])]
-#[case::refine("refine", &[], &["splat refine", "triangles"])]
-#[case::sugar("sugar", &["--skip-coarse"], &["splat sugar", "--primitive triangles"])]
-#[case::normals("render", &["--normals"], &["--normals", "--depth"])]
-#[case::median("render", &["--depth", "--median-depth"], &["--median-depth", "Leave it out"])]
-#[case::samples("eval", &["--samples=3"], &["1, 2 or 4"])]
-fn what_has_no_use_for_triangles_says_so(
+#[case(&TRIANGLES, "clean", &[], &["splat clean", "triangles"])]
+#[case(&TRIANGLES, "mesh", &[], &["a mesh already", "splat export"])]
+#[case(&TRIANGLES, "mesh", &["--method=poisson"], &["a mesh already", "splat export"])]
+#[case(&TRIANGLES, "refine", &[], &["splat refine", "triangles"])]
+#[case(&TRIANGLES, "sugar", &["--skip-coarse"], &["splat sugar", "--primitive triangles"])]
+#[case(&TRIANGLES, "render", &["--normals"], &["--normals", "--depth"])]
+#[case(&TRIANGLES, "render", &["--depth", "--median-depth"], &["--median-depth", "Leave it out"])]
+#[case(&TRIANGLES, "eval", &["--samples=3"], &["1, 2 or 4"])]
+#[case(&SURFELS_TRAINED, "mesh", &["--method=poisson"], &["--method poisson", "surfels", "--method tsdf"])]
+#[case(&SURFELS_TRAINED, "mesh", &["--method=tetrahedra"], &["--method tetrahedra", "surfels", "--method tsdf"])]
+#[case(&SURFELS_TRAINED, "mesh", &["--postprocess-mesh"], &["--postprocess-mesh", "surfels"])]
+#[case(&SURFELS_TRAINED, "refine", &[], &["surfels", "splat mesh"])]
+#[case(&SURFELS_TRAINED, "sugar", &["--skip-coarse"], &["surfels", "--method tsdf"])]
+fn what_has_no_use_for_a_primitive_says_so(
+    #[case] model: &LazyLock<TestFolder>,
     #[case] command: &str,
     #[case] flags: &[&str],
     #[case] expected: &[&str],
 ) {
-    let place = copy_of(&TRIANGLES);
-    let flags = [&["--device=cpu"], flags].concat();
-    of_model(&place, command, &flags).refused(2, expected);
+    copy_of(model).run(command, flags).refused(2, expected);
 }
 
 #[test]
@@ -219,17 +220,13 @@ fn a_ply_of_another_kind_than_the_run_is_refused() {
     end(place.train_into("coarse").args(coarse)).refused(2, &["-c", "triangles", "--init"]);
     write_ply(&ply, &read_ply_vertices(&place)).unwrap();
     init(&["--primitive=triangles"]).refused(2, &["holds Gaussians", "scene's points"]);
-    of_model(&place, "eval", &["--device=cpu"]).refused(3, &["holds Gaussians", "config.toml"]);
+    place.run("eval", &[]).refused(3, &["holds Gaussians", "config.toml"]);
 }
 
 #[test]
 fn triangles_are_measured_and_rendered_with_their_depths() {
     let place = copy_of(&TRIANGLES);
-    let psnr = |flags: &[&str]| {
-        let flags = [&["--json", "--device=cpu"], flags].concat();
-        let measured = of_model(&place, "eval", &flags).done().json();
-        measured["mean"]["psnr"].as_f64().unwrap()
-    };
+    let psnr = |flags: &[&str]| place.run("eval", &[&["--json"], flags].concat()).done().psnr();
     let finest = psnr(&[]);
     assert_eq!(psnr(&["--samples=4"]), finest);
     assert!(psnr(&["--samples=1"]) != finest);
@@ -237,7 +234,7 @@ fn triangles_are_measured_and_rendered_with_their_depths() {
     let config = place.read("model/config.toml").replace("\"triangles\"", "\"gaussians\"");
     fs::write(place.path("model/config.toml"), config).unwrap();
     assert_eq!(psnr(&[]), finest, "the PLY says what it holds");
-    of_model(&place, "render", &["--device=cpu", "--skip-train", "--depth", "--samples=1"]).done();
+    place.run("render", &["--skip-train", "--depth", "--samples=1"]).done();
     let folder = place.model().join("test/ours_20");
     let depths = image::open(folder.join("depth/00000.png")).unwrap().into_luma16();
     let scale = place.json("model/test/ours_20/depth/scale.json");
@@ -277,12 +274,9 @@ fn triangles_are_trained_to_an_opaque_mesh() {
     assert_eq!(primitive, PrimitiveName::Triangles);
     assert_eq!((window.exponent, window.opacity_floor), (1e-4, 0.9999));
     assert!(faces.len() > 200 && vertices.opacity_logits.len() <= MOST, "{}", faces.len());
-    let mut used: Vec<u32> = faces.as_flattened().to_vec();
-    used.sort_unstable();
-    used.dedup();
+    let used: BTreeSet<&u32> = faces.as_flattened().iter().collect();
     assert_eq!(used.len(), vertices.opacity_logits.len(), "no vertex is without a triangle");
-    let found = place.run("eval", &["--json"]).done().json();
-    let psnr = found["mean"]["psnr"].as_f64().unwrap();
+    let psnr = place.run("eval", &["--json"]).done().psnr();
     assert!(psnr > 12.0, "{psnr}");
     // As the run itself measured it.
     let evaluated = place.events("model", "evaluated");
@@ -326,12 +320,10 @@ fn pieces(vertices: usize, faces: &[[u32; 3]]) -> Vec<u32> {
 
 /// Number of vertices within an edge that does not end there.
 fn t_junctions(places: &[[f32; 3]], faces: &[[u32; 3]]) -> usize {
-    let mut edges: Vec<[u32; 2]> = faces
+    let edges: BTreeSet<[u32; 2]> = faces
         .iter()
         .flat_map(|&[a, b, c]| [[a, b], [b, c], [c, a]].map(|[a, b]| [a.min(b), a.max(b)]))
         .collect();
-    edges.sort_unstable();
-    edges.dedup();
     let place = |vertex: u32| places[vertex as usize].map(f64::from);
     let is_within = |&[a, b]: &[u32; 2], vertex: u32| {
         let along = sub(place(b), place(a));
@@ -341,12 +333,10 @@ fn t_junctions(places: &[[f32; 3]], faces: &[[u32; 3]]) -> usize {
         // Places are f32: an edge of a hundredth among coordinates of a few units is known to 1e-5 of itself.
         (1e-3..1.0 - 1e-3).contains(&share) && away < 1e-4 * length(along)
     };
-    let mut used = faces.as_flattened().to_vec();
-    used.sort_unstable();
-    used.dedup();
+    let used: BTreeSet<&u32> = faces.as_flattened().iter().collect();
     let on_edge =
         |vertex: &u32| edges.iter().any(|edge| !edge.contains(vertex) && is_within(edge, *vertex));
-    used.iter().filter(|&vertex| on_edge(vertex)).count()
+    used.into_iter().filter(|vertex| on_edge(vertex)).count()
 }
 
 #[test]
@@ -403,13 +393,14 @@ fn a_resumed_run_is_one_that_never_stopped() {
         fs::remove_file(place.checkpoint(later)).unwrap();
         fs::remove_file(place.checkpoint(ITERATIONS)).ok();
         let expected = format!("iteration {from}");
-        end(place.train().args(["--resume", "auto"])).done().says(&[&expected]);
+        place.resume(&["auto"]).done().says(&[&expected]);
         assert!(place.ply_bytes("model", ITERATIONS) == whole, "{expected}");
     }
-    end(place.train().args(["--resume", "--primitive=gaussians", "--iterations=400"]))
+    place
+        .resume(&["--primitive=gaussians", "--iterations=400"])
         .refused(2, &["trains triangles", "--primitive gaussians", "--init"]);
     let more = format!("--iterations={}", ITERATIONS + 1);
-    let resumed = end(place.train().args(["--resume", "--indoor", &more])).done();
+    let resumed = place.resume(&["--indoor", &more]).done();
     resumed.says(&["--indoor has no effect on a resumed run"]);
     place.read("model/config.toml").assert_holds(&["indoor = false"]);
 }
@@ -455,11 +446,6 @@ fn ply(place: &TestFolder) -> PathBuf {
     place.ply(SURFELS_ITERATIONS)
 }
 
-/// PSNR of the held-out views.
-fn psnr(ended: Ended) -> f64 {
-    ended.done().json()["mean"]["psnr"].as_f64().unwrap()
-}
-
 #[test]
 fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
     let place = copy_of(&SURFELS_TRAINED);
@@ -471,9 +457,9 @@ fn a_model_of_surfels_has_two_scales_and_is_measured_and_rendered() {
     assert!(gaussians.len() > 100, "{}", gaussians.len());
     let parts = ["primitive = \"surfels\"", "min_opacity = 0.05"];
     place.read("model/config.toml").assert_holds(&parts);
-    let found = psnr(of_model(&place, "eval", &["--json", "--device=cpu"]));
+    let found = place.run("eval", &["--json"]).done().psnr();
     assert!(found > 10.0, "{found}");
-    of_model(&place, "render", &["--device=cpu", "--skip-train"]).done();
+    place.run("render", &["--skip-train"]).done();
     let render = format!("model/test/ours_{SURFELS_ITERATIONS}/renders/00000.png");
     assert!(place.path(&render).exists());
 }
@@ -492,14 +478,14 @@ fn a_mesh_is_made_of_the_depths_at_which_rays_meet_surfels() {
 #[test]
 fn a_folder_without_a_configuration_is_drawn_by_what_its_ply_says() {
     let place = copy_of(&SURFELS_TRAINED);
-    let ours = psnr(of_model(&place, "eval", &["--json", "--device=cpu"]));
+    let ours = place.run("eval", &["--json"]).done().psnr();
     // As 2DGS leaves it.
     fs::remove_file(place.model().join("config.toml")).unwrap();
     let scene = place.scene();
-    let flags = ["--json", "--device=cpu", "--eval", "-s", text(&scene)];
-    let theirs = psnr(of_model(&place, "eval", &flags));
+    let theirs = place.run("eval", &["--json", "--eval", "-s", text(&scene)]).done().psnr();
     assert!((ours - theirs).abs() < 1e-9, "{ours} {theirs}");
-    of_model(&place, "mesh", &["--device=cpu", "--method=poisson", "-s", text(&scene)])
+    place
+        .run("mesh", &["--method=poisson", "-s", text(&scene)])
         .refused(2, &["--method poisson", "surfels", "--method tsdf"]);
 }
 
@@ -519,20 +505,11 @@ fn surfels_a_resumed_run_is_one_that_never_stopped() {
 }
 
 #[test]
-fn commands_for_gaussians_with_a_volume_say_so() {
+fn no_coarse_stage_begins_with_surfels() {
     let place = copy_of(&SURFELS_TRAINED);
-    for method in ["poisson", "tetrahedra"] {
-        of_model(&place, "mesh", &["--device=cpu", &format!("--method={method}")])
-            .refused(2, &[&format!("--method {method}"), "surfels", "--method tsdf"]);
-    }
-    of_model(&place, "mesh", &["--device=cpu", "--postprocess-mesh"])
-        .refused(2, &["--postprocess-mesh", "surfels"]);
-    of_model(&place, "refine", &["--device=cpu"]).refused(2, &["surfels", "splat mesh"]);
-    of_model(&place, "sugar", &["--device=cpu", "--skip-coarse"])
-        .refused(2, &["surfels", "--method tsdf"]);
     let scene = place.scene();
-    let sugar = ["--device=cpu", "--primitive=surfels", "-s", text(&scene)];
-    of_model(&place, "sugar", &sugar).refused(2, &["surfels", "splat train"]);
+    let sugar = ["--primitive=surfels", "-s", text(&scene)];
+    place.run("sugar", &sugar).refused(2, &["surfels", "splat train"]);
     let from = ply(&place);
     let coarse = ["--regularize=density", "-c", text(&from)];
     end(place.train_into("coarse").args(coarse)).refused(2, &["-c", "surfels", "--init"]);
@@ -542,7 +519,7 @@ fn commands_for_gaussians_with_a_volume_say_so() {
 #[test]
 fn surfels_are_cleaned_planned_and_profiled() {
     let place = copy_of(&SURFELS_TRAINED);
-    of_model(&place, "clean", &["--device=cpu", "-o", "cleaned"]).done();
+    place.run("clean", &["-o", "cleaned"]).done();
     let cleaned = header(&place.ply_of("cleaned", SURFELS_ITERATIONS));
     assert!(cleaned.contains("SplatRenderMode: 2dgs") && !cleaned.contains("scale_2"), "{cleaned}");
     place.splat("plan --primitive=surfels -s SCENE --model MODEL", &[]).done();

@@ -2,37 +2,23 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use splat::config::{Compactness, Fragmentation, Regularize};
 
-use crate::common::program::{Ended, TestFolder, Text as _, cut, end, splat, text};
+use crate::common::program::{
+    Ended, TestFolder, Text as _, cut, end, ended, holds, program, put, splat, started_once, text,
+};
 use crate::synthetic_scenes::with_model;
 
 /// Runs a line in a folder until this file is there with these words in it, and ends the run.
 fn run_until(place: &TestFolder, folder: &str, line: &str, file: &str, words: &str) -> Ended {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+    let mut command = program(&[]);
     command.current_dir(place.path(folder)).args(line.split_whitespace().skip(1));
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
     let path = place.path(folder).join(file);
-    let started = Instant::now();
-    while !fs::read_to_string(&path).is_ok_and(|content| content.contains(words)) {
-        assert!(started.elapsed() < Duration::from_secs(120), "no {words} in {}", path.display());
-        if child.try_wait().unwrap().is_some() {
-            panic!("the run has ended: {:#?}", ended(child));
-        }
-        sleep(Duration::from_millis(5));
-    }
+    let mut child = started_once(command, words, || holds(&path, words));
     child.kill().unwrap();
     ended(child)
-}
-
-fn ended(child: Child) -> Ended {
-    Ended::from(child.wait_with_output().unwrap())
 }
 
 #[test]
@@ -76,8 +62,7 @@ fn a_folder_with_a_transforms_file_is_a_scene_and_another_is_none() {
     plan().refused(2, &["-s SCENE", advice]);
     place.splat("train -m m", &[]).refused(2, &["-s SCENE", "--demo", advice]);
     // Cameras without photographs are no scene.
-    fs::create_dir_all(place.path("sparse/0")).unwrap();
-    fs::write(place.path("sparse/0/cameras.bin"), "").unwrap();
+    put(&place.path("sparse/0/cameras.bin"), "");
     plan().refused(2, &[advice]);
     // A scene that is broken is one nevertheless, and its own error is shown.
     fs::write(place.path("transforms.json"), "{").unwrap();
@@ -92,9 +77,7 @@ fn place_of_sugar() -> TestFolder {
     fs::create_dir(place.path("data")).unwrap();
     fs::rename(place.scene(), place.path("data/scene")).unwrap();
     for iteration in [7000, 30_000] {
-        let ply = place.ply_of("gs_model", iteration);
-        fs::create_dir_all(ply.parent().unwrap()).unwrap();
-        fs::copy(place.ply(2), ply).unwrap();
+        put(&place.ply_of("gs_model", iteration), place.ply_bytes("model", 2));
     }
     place
 }
@@ -149,7 +132,7 @@ fn every_switch_takes_true_and_false() {
     let measured = run("eval --json True --quiet True --convert_SHs_python False");
     assert!(measured.stdout.starts_with('{'), "{measured:#?}");
     assert!(!run("eval --json=false").stdout.starts_with('{'));
-    let rendered = run("render --skip_train True --skip_test False");
+    let rendered = run("render --skip_train True --skip_test False --convert_SHs_python");
     assert_eq!(rendered.stdout.lines().count(), 1, "{rendered:#?}");
     // What follows a switch without a value stays what it is.
     place.splat("profile --json MODEL", &[]).done();
@@ -173,8 +156,12 @@ fn two_names_of_one_option_with_two_values_are_noted() {
         assert_eq!(stored, views, "{flags:?}");
         ended.says(&[&format!("{words}{views}")]);
     }
-    for flags in [&["--accumulate=2", "--batch-views=2"][..], &["--accumulate=3"]] {
-        assert!(!run(flags).1.stderr.contains(words), "{flags:?}");
+    for (flags, views) in
+        [(&["--accumulate=2", "--batch-views=2"][..], 2), (&["--accumulate=3"], 3)]
+    {
+        let (stored, ended) = run(flags);
+        assert_eq!(stored, views, "{flags:?}");
+        ended.omits(&[words]);
     }
 }
 
@@ -212,16 +199,11 @@ fn other_names_of_the_gpu_point_to_cuda(#[case] name: &str) {
 #[case::as_one_writes_a_list(&["1,", "2,", "3"])]
 fn lists_take_commas_and_spaces(#[case] list: &[&str]) {
     let place = TestFolder::with_scene();
-    for flag in ["--test-iterations", "--save_iterations", "--checkpoint-iterations"] {
-        end(place.train_into("lists").args(["--iterations=1", flag]).args(list)).done();
-        let output = place.config("lists").output;
-        let found = match flag {
-            "--test-iterations" => output.test_iterations,
-            "--save_iterations" => output.save_iterations,
-            _ => output.checkpoint_iterations,
-        };
-        assert_eq!(found, [1, 2, 3], "{flag}");
-    }
+    let flags = ["--test-iterations", "--save_iterations", "--checkpoint-iterations"];
+    place.trained(1, &flags.map(|flag| [&[flag], list].concat()).concat());
+    let output = place.config("model").output;
+    let found = [output.test_iterations, output.save_iterations, output.checkpoint_iterations];
+    assert_eq!(found.each_ref().map(Vec::as_slice), [[1, 2, 3]; 3]);
 }
 
 /// `splat train --resume` of the model folder, without a word of its scene.
@@ -283,7 +265,7 @@ fn a_model_path_that_is_a_file_says_so() {
 fn the_only_checkpoint_gets_no_advice_to_use_another() {
     let place = with_model(4, &["--checkpoint-iterations", "2"]);
     let (earlier, newest, ply) = (place.checkpoint(2), place.checkpoint(4), place.ply(4));
-    let start = || end(place.train().args(["--start-checkpoint", text(&newest)]));
+    let start = || place.train_from(&newest, "model", &[]);
     cut(&newest, 3000);
     let advice = format!("Use --start-checkpoint {}", text(&earlier));
     start().refused(3, &[text(&newest), "is damaged", &advice]);
@@ -307,6 +289,9 @@ mod permissions {
     use std::io::ErrorKind;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+    use std::thread::sleep;
+    use std::time::Duration;
 
     use super::*;
 
@@ -386,10 +371,10 @@ mod permissions {
         set_mode(&model, 0o555);
         let ended = run(&place, &["eval", "--json", "--device=cpu", "-m", text(&model)]);
         set_mode(&model, 0o755);
-        let ended = ended
+        ended
             .done()
+            .prints(&["psnr"])
             .says(&["warning", "the tables are left", "Permission denied"])
             .omits(&["another program"]);
-        assert!(ended.stdout.contains("psnr"), "{ended:#?}");
     }
 }

@@ -259,7 +259,7 @@ fn pictures_of_a_run_are_kept_and_become_a_video() {
     assert_eq!(frames(&folder).len(), 21);
     let other = ["--resume", "--iterations=25", "--timelapse", "view_004.png"];
     end(place.train().args(other)).refused(2, &["view_003.png", "another folder"]);
-    end(place.train().args(["--resume", "--iterations=25"])).done();
+    place.resume(&["--iterations=25"]).done();
     assert_eq!(frames(&folder).len(), 26);
 }
 

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -16,18 +16,15 @@ use splat_formats::parse_spz;
 use splat_mesh::file::read_glb;
 
 use crate::common::program::{
-    Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, exchange, kill, request, send,
-    started_until, text, training, wait_until, words,
+    Answer, Ended, SIZE, TestFolder, VIEWS, assert_no_litter, end, ended, exchange, holds, kill,
+    program, put, request, send, started_once, started_until, text, training, wait_until, words,
 };
 use crate::common::synthetic::with_moved_scene;
 use crate::synthetic_scenes::{fixture, with_model};
 
-/// Long enough for a busy machine; only a program that hangs takes it.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// A server of a model's page.
 pub(super) struct Served {
-    pub(super) child: Child,
+    pub(super) child: Running,
     pub(super) port: u16,
     pub(super) token: String,
 }
@@ -38,14 +35,14 @@ impl Served {
     }
 
     pub(super) fn of_model(model: &Path, flags: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
+        let mut command = program(&[]);
         command.args(["view", "--port=0", "--quiet", "-m"]).arg(model).args(flags);
-        let mut child = command.env_remove("SPLAT_LOG").stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("http://127.0.0.1:").unwrap();
         let (port, token) = address.split_once("/#t=").unwrap();
-        Self { child, port: port.parse().unwrap(), token: token.to_owned() }
+        Self { child: Running(child), port: port.parse().unwrap(), token: token.to_owned() }
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -82,22 +79,19 @@ impl Served {
     }
 }
 
-/// A run without an end, which ends with the test.
-struct Training(Child);
+/// A program that ends with the test.
+pub(super) struct Running(pub(super) Child);
 
-impl Training {
-    /// One that has begun.
-    fn of(place: &TestFolder, flags: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_splat"));
-        command.args(["train", "--device=cpu", "--quiet", "--iterations=1000000", "-s"]);
-        command.arg(place.scene()).arg("-m").arg(place.model()).args(flags);
-        let this = Self(command.env_remove("SPLAT_LOG").stderr(Stdio::null()).spawn().unwrap());
-        wait_until("a log", || fs::metadata(log_of(place)).is_ok_and(|about| about.len() > 0));
-        this
+impl Running {
+    /// A run without an end, which has begun.
+    fn training(place: &TestFolder, flags: &[&str]) -> Self {
+        let mut command = training(place, &["--quiet", "--iterations=1000000"]);
+        command.args(flags).stderr(Stdio::null());
+        Self(started_once(command, "a log", || holds(&log_of(place), "{")))
     }
 }
 
-impl Drop for Training {
+impl Drop for Running {
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -108,22 +102,16 @@ fn log_of(place: &TestFolder) -> PathBuf {
     place.model().join("run.jsonl")
 }
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
 #[test]
 fn connections_without_the_token_keep_nobody_out() {
     let place = with_model(5, &[]);
     let served = Served::of(&place, &[]);
-    let known = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
-    let half_open: Vec<_> = (0..500)
-        .map(|_| {
+    // Silent ones are more than there are places for.
+    let open: Vec<_> = (0..570)
+        .map(|number| {
             let mut stream = TcpStream::connect(("127.0.0.1", served.port)).unwrap();
-            stream.write_all(b"GET / HTTP/1.1\r\nHo").unwrap();
+            let begun: &[u8] = if number < 500 { b"GET / HTTP/1.1\r\nHo" } else { b"" };
+            stream.write_all(begun).unwrap();
             stream
         })
         .collect();
@@ -132,29 +120,25 @@ fn connections_without_the_token_keep_nobody_out() {
         assert_eq!(served.get("/api/run").status, 200);
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     }
-    drop((half_open, known));
+    drop(open);
 }
 
 #[test]
 fn what_tells_a_run_of_its_page_goes_when_no_run_is_left() {
     let place = TestFolder::with_scene();
-    let served_run = {
-        let training = Training::of(&place, &[]);
-        let served = Served::of(&place, &[]);
-        served.run_until(|_| place.model().join("live/watch").exists());
-        // Killed, the run removes nothing.
-        drop(training);
-        served
-    };
-    served_run.run_until(|_| !place.model().join("live").exists());
+    let training = Running::training(&place, &[]);
+    let served = Served::of(&place, &[]);
+    served.run_until(|_| place.model().join("live/watch").exists());
+    // Killed, the run removes nothing.
+    drop(training);
+    served.run_until(|_| !place.model().join("live").exists());
 }
 
 #[test]
 fn a_page_is_told_all_of_a_trained_model() {
     let place = with_model(40, &["--eval", "--save-iterations=20"]);
     let mesh = place.model().join("mesh/iteration_40/tsdf.glb");
-    fs::create_dir_all(mesh.parent().unwrap()).unwrap();
-    fs::write(&mesh, "glTF of a test").unwrap();
+    put(&mesh, "glTF of a test");
     let served = Served::of(&place, &[]);
 
     let page = request(served.port, "GET", "/", &[]);
@@ -283,20 +267,9 @@ fn nobody_else_is_served_and_nothing_else() {
 }
 
 #[test]
-fn connections_that_say_nothing_give_way() {
-    let place = with_model(1, &[]);
-    let served = Served::of(&place, &[]);
-    // More than there are places for.
-    let silent: Vec<TcpStream> =
-        (0..70).map(|_| TcpStream::connect(("127.0.0.1", served.port)).unwrap()).collect();
-    assert_eq!(served.json("/api/scene")["title"], "model");
-    drop(silent);
-}
-
-#[test]
 fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
     let place = TestFolder::with_scene();
-    let mut training = Training::of(&place, &[]);
+    let mut training = Running::training(&place, &[]);
     let log = log_of(&place);
     let served = Served::of(&place, &[]);
     let steps = |run: &Value| {
@@ -329,7 +302,7 @@ fn a_run_is_followed_while_it_trains_and_when_it_is_killed() {
 #[test]
 fn a_run_shows_itself_and_follows_its_page() {
     let place = TestFolder::with_scene();
-    let mut training = Training::of(&place, &["--live-every=1"]);
+    let mut training = Running::training(&place, &["--live-every=1"]);
     let served = Served::of(&place, &[]);
     let run = served.run_until(|run| run["splats"]["live"] == true);
     let ask = |action: &str| {
@@ -577,10 +550,7 @@ struct WatchedRun {
 
 impl WatchedRun {
     fn start(flags: &[&str]) -> Self {
-        Self::begin(TestFolder::beside(&UNWATCHED), flags)
-    }
-
-    fn begin(place: TestFolder, flags: &[&str]) -> Self {
+        let place = TestFolder::beside(&UNWATCHED);
         let flags = [&EVENTFUL[..], flags].concat();
         let child = started_until(training(&place, &flags), &place.model().join("run.jsonl"));
         let mut run = Self { place, child };
@@ -602,17 +572,15 @@ impl WatchedRun {
     }
 
     /// Waits for something, while the run goes on.
-    fn until<T>(&mut self, what: &str, found: impl Fn(&Self) -> Option<T>) -> T {
-        let started = Instant::now();
-        loop {
-            if let Some(found) = found(self) {
-                return found;
-            }
-            assert!(started.elapsed() < PATIENCE, "{what} never came");
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "the run ended before {what}: {ended:?}");
-            sleep(Duration::from_millis(5));
-        }
+    fn until<T>(&mut self, what: &str, find: impl Fn(&Self) -> Option<T>) -> T {
+        let mut found = None;
+        wait_until(what, || {
+            found = find(self);
+            let has_ended = found.is_none() && self.child.try_wait().unwrap().is_some();
+            assert!(!has_ended, "the run ended before {what}");
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     fn watch(&self) {
@@ -636,7 +604,7 @@ impl WatchedRun {
     }
 
     fn end(self) -> (TestFolder, Ended) {
-        (self.place, Ended::from(self.child.wait_with_output().unwrap()))
+        (self.place, ended(self.child))
     }
 }
 
@@ -735,8 +703,7 @@ fn a_pause_lasts_until_the_run_is_told_to_go_on_and_is_no_training() {
     assert!(seconds("training_seconds") <= rest, "{finished}");
 
     // A run continues from the checkpoint of the pause as if nothing had been asked.
-    let on = ["--start-checkpoint", text(&checkpoint)];
-    end(place.train_into("resumed").args(on)).done();
+    place.train_from(&checkpoint, "resumed", &[]).done();
     assert!(place.ply_bytes("resumed", LAST) == ply(&UNWATCHED));
 }
 
@@ -754,7 +721,7 @@ fn stop_is_what_ctrl_c_is(#[case] is_paused: bool) {
     ended.refused(130, &["--resume", text(&model), "Stopping from the page"]);
     assert!(place.checkpoint(iteration).exists() && !place.ply(LAST).exists());
     assert!(!model.join("live").exists());
-    end(place.train().arg("--resume")).done();
+    place.resume(&[]).done();
     assert_unchanged(&place);
 }
 
@@ -797,6 +764,6 @@ fn what_a_killed_run_leaves_is_no_request_to_the_next() {
     fs::write(place.model().join("live/splats_7.spz"), "old").unwrap();
     fs::write(place.model().join("live/control_1.json"), r#"{"id": "2", "action": "stop"}"#)
         .unwrap();
-    end(place.train().args(["--resume", "--checkpoint-minutes=0"])).done();
+    place.resume(&["--checkpoint-minutes=0"]).done();
     assert_unchanged(&place);
 }

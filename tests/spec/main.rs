@@ -10,7 +10,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod batches;
 mod dataset;
 mod fuzz;
 mod gradients;

@@ -203,14 +203,6 @@ fn photographs_that_a_device_drops_are_decoded_ahead_again() {
 }
 
 #[test]
-fn with_high_dram_the_host_keeps_all() {
-    let place = TestFolder::with_scene();
-    let kept = run(&place, &mut ConstrainedBackend::new(8), Residency::All);
-    assert_eq!(kept.loader.decoded, 8);
-    assert!(kept.host > Bytes(0));
-}
-
-#[test]
 fn broken_photographs_are_skipped_on_every_device() {
     let place = TestFolder::with_scene();
     cut(&place.image(3), 200);
