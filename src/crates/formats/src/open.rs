@@ -8,8 +8,7 @@ use splat_mesh::file::GLB_MAGIC;
 use splat_mesh::file::ply::{LFS_MESSAGE, LFS_POINTER};
 
 use crate::antimatter::parse_splat;
-use crate::error::FormatFault;
-use crate::error::SplatFileError;
+use crate::error::{FormatFault, SplatFileError};
 use crate::folder::{FolderSource, ZipSource};
 use crate::glb::parse_glb;
 use crate::ksplat::parse_ksplat;
@@ -85,17 +84,13 @@ pub fn read_with_axes(
     let mut start = Vec::new();
     (&mut file).take(LFS_POINTER.len() as u64).read_to_end(&mut start).map_err(refused)?;
     file.rewind().map_err(refused)?;
-    if start.is_empty() {
-        return Err(SplatFileError::content(path, FormatFault::Unsupported(EMPTY_TEXT.to_owned())));
-    }
-    if start.starts_with(LFS_POINTER) {
-        return Err(SplatFileError::content(
-            path,
-            FormatFault::Unsupported(LFS_MESSAGE.to_owned()),
-        ));
-    }
-    if is_page(path, &start) {
-        return Err(SplatFileError::content(path, FormatFault::Unsupported(PAGE_TEXT.to_owned())));
+    let other = match start.as_slice() {
+        [] => Some(EMPTY_TEXT),
+        _ if start.starts_with(LFS_POINTER) => Some(LFS_MESSAGE),
+        _ => is_page(path, &start).then_some(PAGE_TEXT),
+    };
+    if let Some(text) = other {
+        return Err(SplatFileError::content(path, FormatFault::Unsupported(text.to_owned())));
     }
     let Some(kind) = kind_of(path, &start) else {
         return Err(SplatFileError::Unknown { path: path.to_owned() });

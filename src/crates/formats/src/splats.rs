@@ -2,8 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::geometry::sigmoid;
-use crate::geometry::{UnitQuat, normalised};
+use crate::geometry::{UnitQuat, normalised, sigmoid};
 
 /// Highest supported SH degree.
 pub const MAX_SH_DEGREE: u32 = 3;
