@@ -31,14 +31,16 @@ pub struct UnfinishedFile {
 impl UnfinishedFile {
     /// Creates an empty file in a folder. The file can be renamed to other folders of the same disk.
     pub fn begin(folder: &Path) -> io::Result<Self> {
-        if let Some(file) = without_name(folder) {
-            file.lock().ok();
-            return Ok(Self { file, folder: folder.to_owned(), name: None });
-        }
-        let (file, name) = builder().tempfile_in(folder)?.into_parts();
+        let (file, name) = match without_name(folder) {
+            Some(file) => (file, None),
+            None => {
+                let (file, name) = builder().tempfile_in(folder)?.into_parts();
+                (file, Some(name))
+            }
+        };
         // Failure is fine: without lock support no other program can hold a lock.
         file.lock().ok();
-        Ok(Self { file, folder: folder.to_owned(), name: Some(name) })
+        Ok(Self { file, folder: folder.to_owned(), name })
     }
 
     /// Returns the file.

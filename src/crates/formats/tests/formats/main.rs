@@ -375,14 +375,23 @@ fn peak_counts_simultaneous_allocations() {
 // Detection by content, and atomic replacement.
 
 #[test]
-fn formats_are_detected_by_content() {
+fn formats_are_detected_by_content_and_hold_an_edited_scene() {
     let folder = tempfile::tempdir().unwrap();
-    let splats = scene(300, 1);
+    let mut splats = scene(300, 3);
+    splats.cut_sh_degree(1);
+    let gone = splats.drop_faint(0.5);
+    assert!(gone > 50 && splats.len() == 300 - gone);
     for (name, format) in formats() {
         // `.splat` has no magic bytes.
         let path = folder.path().join(if name == "a.splat" { "x.splat" } else { "x.bin" });
         let report = write(&path, &splats, &format).unwrap();
-        assert_eq!((report.splats, report.bytes), (300, fs::metadata(&path).unwrap().len()));
+        assert_eq!(
+            (report.splats, report.bytes),
+            (splats.len(), fs::metadata(&path).unwrap().len())
+        );
+        let errors = report.errors;
+        assert!(errors.position < 0.01 && errors.log_scale < 0.04, "{name}: {errors:?}");
+        assert!(errors.rotation_degrees < 1.2 && errors.opacity < 0.003, "{name}: {errors:?}");
         let found = read(&path).unwrap();
         let expected = match format {
             SplatFormat::Ply => SplatFileKind::Ply,
@@ -392,7 +401,8 @@ fn formats_are_detected_by_content() {
             SplatFormat::Glb => SplatFileKind::Glb,
             _ => SplatFileKind::Sog,
         };
-        assert_eq!((found.kind, found.splats.len(), found.dropped), (expected, 300, 0), "{name}");
+        let is_found = (found.kind, found.splats.len(), found.dropped);
+        assert_eq!(is_found, (expected, splats.len(), 0), "{name}");
         fs::remove_file(path).unwrap();
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no unfinished file is left");
@@ -482,22 +492,4 @@ fn missing_folder_is_named_in_the_error() {
     let format = SplatFormat::of_name(path).unwrap();
     let message = write(path, &scene(3, 0), &format).unwrap_err().to_string();
     assert!(message.starts_with("/nowhere/scene.spz: cannot be written"), "{message}");
-}
-
-#[test]
-fn edits_survive_every_format() {
-    let mut splats = scene(300, 3);
-    splats.cut_sh_degree(1);
-    let gone = splats.drop_faint(0.5);
-    assert!(gone > 50 && splats.len() == 300 - gone);
-    let folder = tempfile::tempdir().unwrap();
-    for (name, format) in formats() {
-        let path = folder.path().join(name);
-        let report = write(&path, &splats, &format).unwrap();
-        let found = read(&path).unwrap().splats;
-        assert_eq!(found.len(), splats.len(), "{name}");
-        let errors = report.errors;
-        assert!(errors.position < 0.01 && errors.log_scale < 0.04, "{name}: {errors:?}");
-        assert!(errors.rotation_degrees < 1.2 && errors.opacity < 0.003, "{name}: {errors:?}");
-    }
 }
