@@ -191,18 +191,16 @@ fn unfinished_file(path: &Path) -> io::Result<UnfinishedFile> {
         .or_else(|_refused| UnfinishedFile::begin(folder_of(path)))
 }
 
-/// Returns the folder for the unfinished form of a file: the work folder above it, or its own.
+/// Returns the folder for the unfinished form of a file: the nearest work folder in or above its own on the same disk,
+/// because renaming needs one disk; else its own.
 fn work_folder_of(path: &Path) -> PathBuf {
     let folder = folder_of(path);
-    work_folder_above(folder).unwrap_or_else(|| folder.to_owned())
-}
-
-/// Returns the nearest work folder in or above `folder` on the same disk, because renaming needs one disk.
-fn work_folder_above(folder: &Path) -> Option<PathBuf> {
-    let folder = folder.canonicalize().ok()?;
-    let work =
-        folder.ancestors().take(LEVELS).map(|above| above.join(WORK_FOLDER)).find(|it| it.is_dir());
-    work.filter(|work| are_on_one_disk(work, &folder))
+    let above = || {
+        let folder = folder.canonicalize().ok()?;
+        let mut above = folder.ancestors().take(LEVELS).map(|above| above.join(WORK_FOLDER));
+        above.find(|it| it.is_dir()).filter(|work| are_on_one_disk(work, &folder))
+    };
+    above().unwrap_or_else(|| folder.to_owned())
 }
 
 #[cfg(unix)]

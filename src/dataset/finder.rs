@@ -93,13 +93,11 @@ pub(super) struct FoundFiles {
 }
 
 impl FoundFiles {
-    /// Returns the number of names with a file.
     pub(super) fn count(&self) -> usize {
         self.paths.iter().flatten().count()
     }
 }
 
-/// A search for files below a folder.
 #[derive(Debug)]
 pub(super) struct Finder {
     folder: PathBuf,

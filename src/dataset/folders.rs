@@ -12,7 +12,6 @@ use super::shot::UNREAD_EXTENSIONS;
 use super::transforms;
 use crate::files::{entries, shell_word};
 
-/// Default folder of photographs.
 const DEFAULT_FOLDER: &str = "images";
 
 /// Other folders of photographs, in search order.

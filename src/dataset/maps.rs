@@ -64,7 +64,6 @@ pub enum DepthsError {
     NoneFits { path: PathBuf, parameters: PathBuf, views: usize },
 }
 
-/// An entry of the file of scales.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct DepthScale {
     scale: f64,
@@ -184,7 +183,6 @@ fn file(folder: &Path, stem: &str) -> Option<PathBuf> {
     EXTENSIONS.iter().map(path).find(|path| path.is_file())
 }
 
-/// Returns the rotation from a map's axes to the camera's.
 fn cam_from_map(frame: NormalsFrame, pose: &Pose) -> Mat3<f64> {
     match frame {
         NormalsFrame::Camera => [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -199,7 +197,6 @@ fn cam_from_map(frame: NormalsFrame, pose: &Pose) -> Mat3<f64> {
 /// Names of the folder of masks, which lies beside the folder of the photographs.
 const FOLDERS: [&str; 3] = ["masks", "mask", "Masks"];
 
-/// The folder of masks of a scene.
 #[derive(Debug)]
 pub(super) struct Masks {
     finder: Option<Finder>,

@@ -74,7 +74,6 @@ pub(crate) fn angle_degrees(a: UnitQuat, b: UnitQuat) -> f64 {
 /// A unit quaternion without its largest component, which follows from the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SmallestThree {
-    /// Index of the largest component.
     pub(crate) largest: usize,
     /// Other components in order, signed so that the largest is positive; within ±1/√2.
     pub(crate) others: [f64; 3],

@@ -13,7 +13,7 @@ use splat_mesh::file::{
     GLTF_KINDS, GlbAttribute, GlbChunks, GlbVertices, MOST_GLB_BYTES, glb_bytes, json_chunk,
     write_chunks,
 };
-use splat_mesh::narrow::{round_u8, to_f32, to_f64s};
+use splat_mesh::narrow::{to_f32, to_f64s};
 use splat_mesh::place::{Bounds, add, cross, dot, mat_mul, mul};
 
 use crate::error::{FormatFault, damaged};
@@ -21,7 +21,7 @@ use crate::folder::parse_json;
 use crate::geometry::{logit, matrix, quaternion, sigmoid};
 use crate::place::{PlacementError, ScenePlacement};
 use crate::save::WorstErrors;
-use crate::splats::{Antialiasing, CheckedSplats, SH_C0, SplatColumns, Splats, sh_rest_count};
+use crate::splats::{Antialiasing, CheckedSplats, SplatColumns, Splats, sh_rest_count};
 
 /// Name of the extension and prefix of its attributes.
 const EXTENSION: &str = "KHR_gaussian_splatting";
@@ -39,7 +39,6 @@ fn rest_name(number: usize) -> String {
 
 // Access to rows of numbers in the binary chunk.
 
-/// A parsed document and its binary chunk.
 struct GlbContent<'a> {
     document: GltfDocument,
     binary: &'a [u8],
@@ -338,7 +337,11 @@ const DEFAULT_COLOR_SPACE: &str = "srgb_rec709_display";
 ///
 /// Negative scales are read as logarithms, as in the draft of 2025.
 pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
-    let content = content_of(bytes)?;
+    let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
+    if json.len() > MAX_JSON_BYTES {
+        return damaged("has JSON of more than 1 MiB, so it is no scene");
+    }
+    let content = GlbContent { document: parse_json("JSON", json)?, binary };
     if let Some(uri) = content.document.buffers.iter().find_map(|buffer| buffer.uri.as_ref()) {
         return Err(FormatFault::Unsupported(format!(
             "keeps values in another file, {}: export it as one GLB",
@@ -380,15 +383,6 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     notes.dedup();
     checked.notes = notes;
     Ok(checked)
-}
-
-fn content_of(bytes: &[u8]) -> Result<GlbContent<'_>, FormatFault> {
-    let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
-    if json.len() > MAX_JSON_BYTES {
-        return damaged("has JSON of more than 1 MiB, so it is no scene");
-    }
-    let document: GltfDocument = parse_json("JSON", json)?;
-    Ok(GlbContent { document, binary })
 }
 
 fn check_extension(primitive: &GltfPrimitive, notes: &mut Vec<String>) -> Result<(), FormatFault> {
@@ -501,7 +495,8 @@ fn vertices_of(columns: &SplatColumns) -> GlbVertices<'_> {
     let own = |name: &str| format!("{EXTENSION}:{name}");
     let mut attributes = vec![
         GlbAttribute::floats("POSITION", move |row| columns.means[row]),
-        GlbAttribute::colors(move |row| color(columns, row)),
+        // For viewers of point clouds.
+        GlbAttribute::colors(move |row| columns.color_bytes(row)),
         GlbAttribute::floats(&own("ROTATION"), move |row| {
             let [w, x, y, z] = columns.rotations[row];
             [x, y, z, w]
@@ -548,12 +543,6 @@ fn scale(log_scale: f32) -> f32 {
     to_f32(f64::from(log_scale).exp().min(f64::from(f32::MAX)))
 }
 
-/// Returns red, green, blue and opacity, for viewers of point clouds.
-fn color(columns: &SplatColumns, row: usize) -> [u8; 4] {
-    let [r, g, b] = columns.sh_dc[row].map(|c| round_u8(255.0 * (0.5 + SH_C0 * f64::from(c))));
-    [r, g, b, round_u8(255.0 * sigmoid(columns.opacity_logits[row]))]
-}
-
 /// Returns the Gaussians as a reader would get them.
 fn stored(mut turned: Splats) -> io::Result<Splats> {
     let columns = turned.columns_mut();
@@ -587,7 +576,6 @@ mod tests {
         serde_json::from_slice(GlbChunks::of(bytes).unwrap().json).unwrap()
     }
 
-    /// Replaces the JSON of a file.
     fn with_json(bytes: &[u8], json: &Value) -> Vec<u8> {
         let binary = GlbChunks::of(bytes).unwrap().binary;
         let mut file = Vec::new();
@@ -685,7 +673,6 @@ mod tests {
         assert!(worst.opacity > 0.0 && worst.opacity < 0.51 / 255.0, "{worst:?}");
     }
 
-    /// Replaces the nodes of a file.
     fn with_nodes(bytes: &[u8], nodes: Value) -> Result<CheckedSplats, FormatFault> {
         let mut json = json_of(bytes);
         json["nodes"] = nodes;

@@ -12,7 +12,7 @@ use crate::error::{FormatFault, SplatFileError};
 use crate::folder::{FolderSource, ZipSource};
 use crate::glb::parse_glb;
 use crate::ksplat::parse_ksplat;
-use crate::ply::{PlyKind, parse_ply};
+use crate::ply::parse_ply;
 use crate::sog::{META_NAME, read_sog};
 use crate::splats::{CheckedSplats, Splats};
 use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, SpzAxes, parse_spz};
@@ -27,7 +27,6 @@ const EMPTY_TEXT: &str = "is empty (0 bytes). Copy or export the file again";
 const PAGE_TEXT: &str = "is a page for browsers, which is not read back. Give the file that it was \
                          exported from";
 
-/// Size of the read buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Formats that can be read.
@@ -146,10 +145,7 @@ fn parse(
     let checked = match kind {
         SplatFileKind::Ply | SplatFileKind::PackedPly => {
             let read = parse_ply(&mut BufReader::with_capacity(BUFFER_BYTES, file), length)?;
-            let kind = match read.kind {
-                PlyKind::Plain => SplatFileKind::Ply,
-                PlyKind::Packed => SplatFileKind::PackedPly,
-            };
+            let kind = if read.is_packed { SplatFileKind::PackedPly } else { SplatFileKind::Ply };
             return Ok((kind, read.checked));
         }
         SplatFileKind::Sog | SplatFileKind::StreamedSog => {

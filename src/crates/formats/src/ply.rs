@@ -20,22 +20,13 @@ use crate::splats::{
     SplatPrimitive, Splats, sh_rest_count,
 };
 
-/// Layout of a PLY of Gaussians.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlyKind {
-    /// A row of floats per Gaussian.
-    Plain,
-    /// Chunks of 256 Gaussians, 16 bytes per Gaussian.
-    Packed,
-}
-
 /// Gaussians of a PLY and their layout.
 #[derive(Debug)]
 pub struct PlySplats {
     /// The Gaussians.
     pub checked: CheckedSplats,
-    /// The layout.
-    pub kind: PlyKind,
+    /// True for chunks of 256 Gaussians with 16 bytes each; else a row of floats each.
+    pub is_packed: bool,
 }
 
 /// Reads Gaussians of either layout from a file of `file_bytes` bytes.
@@ -43,12 +34,13 @@ pub struct PlySplats {
 /// Rows of the plain layout are streamed.
 pub fn parse_ply(input: &mut impl BufRead, file_bytes: u64) -> Result<PlySplats, FormatFault> {
     let head = PlyHeader::read(input)?;
-    if head.element("chunk").is_some() {
-        let checked = read_packed(&head, input, file_bytes)?;
-        return Ok(PlySplats { checked, kind: PlyKind::Packed });
-    }
-    let checked = read_rows(&head, input, file_bytes)?;
-    Ok(PlySplats { checked, kind: PlyKind::Plain })
+    let is_packed = head.element("chunk").is_some();
+    let checked = if is_packed {
+        read_packed(&head, input, file_bytes)?
+    } else {
+        read_rows(&head, input, file_bytes)?
+    };
+    Ok(PlySplats { checked, is_packed })
 }
 
 // Header of a PLY of Gaussians.
@@ -402,7 +394,6 @@ impl<R: BufRead> Rows<'_, R> {
         Ok(())
     }
 
-    /// Skips all rows of an element.
     fn skip(&mut self, element: &PlyElement) -> Result<(), FormatFault> {
         if is_plain(element, self.encoding) {
             let bytes = least_bytes(element, self.encoding);
@@ -436,7 +427,6 @@ impl<R: BufRead> Rows<'_, R> {
         Ok(())
     }
 
-    /// Reads the bytes of one value.
     fn read_value(&mut self, to: &mut [u8]) -> Result<(), FormatFault> {
         self.input.read_exact(to)?;
         if self.encoding == PlyEncoding::Big {
@@ -574,7 +564,6 @@ fn header(splats: &Splats) -> Vec<u8> {
 // Packing of a Gaussian into four 32-bit words, relative to the ranges of its chunk of 256 (`PlayCanvas`,
 // `compressed.ply`).
 
-/// Number of Gaussians per chunk.
 const CHUNK_ROWS: usize = 256;
 
 /// Returns the columns of a chunk in order.
@@ -637,7 +626,6 @@ fn share(word: u32, bits: u32) -> f64 {
     f64::from(word & most) / f64::from(most)
 }
 
-/// Ranges of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PackedRanges {
     means: Range3,
@@ -760,7 +748,6 @@ fn read_packed(
     Ok(checked)
 }
 
-/// Tables and their columns.
 struct PackedTables<'a> {
     count: usize,
     sh_degree: u32,
@@ -945,7 +932,7 @@ mod tests {
         for antialiasing in [Antialiasing::Off, Antialiasing::On] {
             splats.columns_mut().antialiasing = antialiasing;
             let read = parsed(&plain(&splats)).unwrap();
-            assert_eq!((read.kind, read.checked.dropped), (PlyKind::Plain, 0));
+            assert_eq!((read.is_packed, read.checked.dropped), (false, 0));
             assert!(read.checked.splats == splats);
         }
     }
@@ -1236,7 +1223,7 @@ mod tests {
     ) {
         let (bytes, worst) = packed(&random_splats(count, sh_degree, 4));
         let read = parsed(&bytes).unwrap();
-        assert_eq!((read.kind, read.checked.splats.len()), (PlyKind::Packed, count));
+        assert_eq!((read.is_packed, read.checked.splats.len()), (true, count));
         assert_eq!(read.checked.splats.sh_degree(), sh_degree);
         // Half a step in a chunk: at most 20 units in 10 bits, 5 in 10, 0.96 in 8; half of 1/255 for opacities; half of
         // 1/32 for coefficients. Rotation components have an error of half of √2/1023, and the largest up to three

@@ -69,7 +69,6 @@ impl SpzAxes {
         (index < NAMES.len()).then_some(Self { index })
     }
 
-    /// Returns the number in a file.
     fn number(self) -> u32 {
         splat_mesh::narrow::to_u32(self.index) + 1
     }
@@ -644,7 +643,6 @@ pub fn pack_spz(splats: &Splats, options: &SpzOptions) -> Result<Vec<u8>, SpzOpt
     packed(in_axes(splats, options.axes)?.as_ref(), options, Compression::fast())
 }
 
-/// Returns the Gaussians in these axes.
 fn in_axes(splats: &Splats, axes: SpzAxes) -> Result<Cow<'_, Splats>, SpzOptionsError> {
     if axes == SpzAxes::SCENE {
         return Ok(Cow::Borrowed(splats));

@@ -19,10 +19,8 @@ use crate::splats::{CheckedSplats, LEAST_LOG_SCALE, SH_C0, SplatColumns, Splats,
 
 // `lod-meta.json` of a streamed SOG.
 
-/// File name of the list.
 pub(crate) const LOD_META_NAME: &str = "lod-meta.json";
 
-/// Supported version.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -92,11 +90,18 @@ pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, Format
         let folder = name.strip_suffix("/meta.json").unwrap_or(name);
         check_name(folder)?;
         let found = read_sog(&mut ChunkSource { folder, parts })?;
-        all.dropped += found.dropped;
         if found.dropped > 0 {
             return damaged(format!("has rows in {name} that cannot be drawn"));
         }
-        append(&mut columns, chosen(name, &found.splats, runs)?)?;
+        let more = chosen(name, &found.splats, runs)?.into_columns();
+        match &mut columns {
+            None => columns = Some(more),
+            Some(to) if to.sh_degree == more.sh_degree => to.append(&more),
+            Some(to) => {
+                let degrees = format!("{} and {}", to.sh_degree, more.sh_degree);
+                return damaged(format!("has files of SH degree {degrees}"));
+            }
+        }
     }
     all.splats = Splats::from_columns(columns.unwrap_or_default())?.splats;
     if let Some(&expected) = meta.counts.first()
@@ -142,20 +147,6 @@ fn chosen(name: &str, splats: &Splats, runs: &[StreamedRun]) -> Result<Splats, F
     Ok(splats.rows(&order))
 }
 
-fn append(to: &mut Option<SplatColumns>, more: Splats) -> Result<(), FormatFault> {
-    let more = more.into_columns();
-    let Some(to) = to else {
-        *to = Some(more);
-        return Ok(());
-    };
-    if to.sh_degree != more.sh_degree {
-        return damaged(format!("has files of SH degree {} and {}", to.sh_degree, more.sh_degree));
-    }
-    to.append(&more);
-    Ok(())
-}
-
-/// Parts in a subfolder.
 struct ChunkSource<'a> {
     folder: &'a str,
     parts: &'a mut dyn PartSource,
@@ -363,7 +354,6 @@ struct ChunkLists {
 }
 
 impl ChunkLists {
-    /// Describes the nodes for the list.
     fn describe(&mut self, node: SplitNode) -> StreamedNode {
         match node {
             SplitNode::Inner(children) => {
@@ -501,7 +491,6 @@ fn squared(a: [f32; 3], b: [f32; 3]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// Candidate pair of clusters.
 #[derive(Clone, Copy, Debug)]
 struct MergePair {
     cost: f32,
@@ -538,7 +527,6 @@ fn coarser(splats: &Splats) -> Splats {
     Splats::from_columns(to).map_or_else(|_error| splats.clone(), |checked| checked.splats)
 }
 
-/// Returns the rows of a cluster.
 fn members(cluster: &Cluster, next_member: &[u32]) -> Vec<usize> {
     let next = |&row: &u32| (row != cluster.last).then(|| next_member[row as usize]);
     std::iter::successors(Some(cluster.first), next).map(|row| row as usize).collect()
@@ -631,7 +619,6 @@ fn axes_of(mut m: Symmetric3) -> Axes {
 /// Largest opacity of a merged Gaussian.
 const MAX_OPACITY: f64 = 0.99;
 
-/// Moments of a Gaussian.
 #[derive(Clone, Copy, Debug)]
 struct Moments3 {
     mean: [f64; 3],

@@ -30,10 +30,8 @@ pub use palette::{CellLists, HeldRows, HostSearch, NearRow, RowSearch, SharedRow
 
 // `meta.json` of a SOG.
 
-/// File name of the metadata.
 pub(crate) const META_NAME: &str = "meta.json";
 
-/// Supported version.
 const VERSION: u32 = 2;
 
 /// Palette entries per line of the palette's image.
@@ -703,7 +701,8 @@ impl<'a> Observations<'a> {
                         *sum += weight * to_f32(harmonic);
                     }
                     if row.is_multiple_of(step) {
-                        spread.add(weight.into(), &rest);
+                        spread.weight += f64::from(weight);
+                        spread.add_products(weight.into(), &rest);
                     }
                 }
                 spread
@@ -727,7 +726,6 @@ impl<'a> Observations<'a> {
         SeenFrom { weights, mean_harmonics: means, metric: spread.metric(count, seen_trace) }
     }
 
-    /// Returns the stride of Gaussians that are compared.
     fn compared_step(&self) -> usize {
         self.columns.len().div_ceil(MAX_COMPARED).max(1)
     }
@@ -776,11 +774,6 @@ struct Spread {
 }
 
 impl Spread {
-    fn add(&mut self, weight: f64, harmonics: &[f64; MOST]) {
-        self.weight += weight;
-        self.add_products(weight, harmonics);
-    }
-
     fn add_products(&mut self, weight: f64, harmonics: &[f64; MOST]) {
         for (sums, a) in self.products.iter_mut().zip(harmonics) {
             for (sum, b) in sums.iter_mut().zip(harmonics) {

@@ -143,7 +143,7 @@ impl Codebook {
     /// Starts from equal distances between minimum and maximum. A start from quantiles would lose the few huge
     /// Gaussians, which are very visible.
     pub(super) fn of(values: impl Iterator<Item = f32>) -> Self {
-        Self::of_sorted(values.map(|value| WeightedNumber { value, weight: 1.0 }).collect())
+        Self::of_weighted(values, std::iter::repeat(1.0))
     }
 
     /// Makes the codebook of weighted numbers. Weights must not be negative.
@@ -152,10 +152,7 @@ impl Codebook {
         weights: impl Iterator<Item = f32>,
     ) -> Self {
         let pairs = values.zip(weights).map(|(value, weight)| WeightedNumber { value, weight });
-        Self::of_sorted(pairs.collect())
-    }
-
-    fn of_sorted(mut numbers: Vec<WeightedNumber>) -> Self {
+        let mut numbers: Vec<WeightedNumber> = pairs.collect();
         // Sort equal numbers by weight, so that sums are reproducible.
         numbers.par_sort_unstable_by(|a, b| {
             a.value.total_cmp(&b.value).then(a.weight.total_cmp(&b.weight))
@@ -197,7 +194,6 @@ impl Codebook {
         Self { entries }
     }
 
-    /// Returns the index of the nearest entry.
     pub(super) fn nearest(&self, value: f32) -> u8 {
         let above = self.entries.partition_point(|&entry| entry < value);
         let below = above.saturating_sub(1);
@@ -231,7 +227,6 @@ pub(super) struct Members<'a> {
 /// Cell of each row, and the centres of each cell.
 #[derive(Clone, Copy)]
 pub(super) struct Cells<'a> {
-    /// Cell of each row.
     pub(super) of_rows: &'a [u32],
     /// First centre of each cell, and the total number of centres.
     pub(super) starts: &'a [u32],
@@ -378,7 +373,6 @@ impl Groups {
         self.starts.len() - 1
     }
 
-    /// Returns all members, group after group.
     pub(super) fn all(&self) -> &[u32] {
         &self.members
     }
@@ -394,7 +388,6 @@ const MIN_SHARE: f64 = 0.01;
 /// result of [`Self::apply`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HarmonicMetric {
-    /// Number of harmonics.
     count: usize,
     /// Lower triangular factor L of the expected products of two harmonics, L Lᵀ.
     factor: [[f32; MOST]; MOST],
@@ -494,7 +487,6 @@ impl RowTable {
         &mut self.values[number * self.width..][..self.width]
     }
 
-    /// Returns all numbers, row by row.
     pub(super) fn values(&self) -> &[f32] {
         &self.values
     }
@@ -683,7 +675,12 @@ impl SharedHarmonics {
         seed: u64,
         search: &dyn RowSearch,
     ) -> Self {
-        let labels = labels_of(columns, seen, seed, search);
+        let width = 3 * sh_rest_count(columns.sh_degree);
+        let rows = RowTable::filled(width, columns.len(), |row, to| {
+            seen.metric.apply(columns.rest(row).as_flattened(), to);
+        });
+        let (weights, count) = (relative(&seen.weights), entries_for(columns.len()));
+        let labels = PaletteLabels::of(&rows, &weights, count, seed, search);
         Self::of_labels(columns, seen, labels)
     }
 
@@ -715,7 +712,6 @@ impl SharedHarmonics {
         Self { labels, codebook, codes, width }
     }
 
-    /// Returns the size of the palette's image.
     pub(super) fn size(&self) -> PictureSize {
         PictureSize {
             width: to_u32(ENTRIES_A_LINE * self.width),
@@ -723,22 +719,15 @@ impl SharedHarmonics {
         }
     }
 
-    /// Returns the groups of Gaussians with shared harmonics.
     pub(super) fn alike(&self, seen: &SeenFrom) -> SharedRows {
         let PaletteLabels { labels, entries } = self.labels.clone();
         SharedRows { labels, entries, weights: relative(&seen.weights) }
     }
 
-    /// Replaces colours by ones that compensate the palette's error.
-    pub(super) fn compensate(self, splats: &mut Splats, seen: &SeenFrom) -> Self {
-        let colors = self.compensated(splats.columns(), seen);
-        splats.columns_mut().sh_dc = colors;
-        self
-    }
-
-    /// Returns colours of degree 0 that compensate the palette's error, averaged over each Gaussian's viewing
+    /// Replaces colours of degree 0 by ones that compensate the palette's error, averaged over each Gaussian's viewing
     /// directions.
-    fn compensated(&self, columns: &SplatColumns, seen: &SeenFrom) -> Vec<[f32; 3]> {
+    pub(super) fn compensate(self, splats: &mut Splats, seen: &SeenFrom) -> Self {
+        let columns = splats.columns();
         let color = |row: usize| {
             let entry = &self.codes[self.labels.labels[row] as usize * self.width..][..self.width];
             let mut color = columns.sh_dc[row].map(f64::from);
@@ -752,7 +741,8 @@ impl SharedHarmonics {
             }
             color.map(to_f32)
         };
-        (0..columns.len()).into_par_iter().map(color).collect()
+        splats.columns_mut().sh_dc = (0..columns.len()).into_par_iter().map(color).collect();
+        self
     }
 }
 
@@ -762,22 +752,6 @@ fn relative(weights: &[f32]) -> Vec<f32> {
     let mean = weights.iter().map(|&weight| finite(weight)).sum::<f64>() / weights.len() as f64;
     let mean = if mean > 0.0 { mean } else { 1.0 };
     weights.iter().map(|&weight| to_f32((finite(weight) / mean).max(MIN_WEIGHT))).collect()
-}
-
-/// Labels rows by similarity.
-fn labels_of(
-    columns: &SplatColumns,
-    seen: &SeenFrom,
-    seed: u64,
-    search: &dyn RowSearch,
-) -> PaletteLabels {
-    let width = 3 * sh_rest_count(columns.sh_degree);
-    let rows = RowTable::filled(width, columns.len(), |row, to| {
-        seen.metric.apply(columns.rest(row).as_flattened(), to);
-    });
-    let weights = relative(&seen.weights);
-    let count = entries_for(columns.len());
-    PaletteLabels::of(&rows, &weights, count, seed, search)
 }
 
 #[cfg(test)]
@@ -829,10 +803,8 @@ mod tests {
         let weights = vec![1.0; 4000];
         let two = palette(&rows, &weights, 256, 5);
         assert!(two.entries <= 256 && two.entries > 250);
-        let held = HostSearch.hold(rows.values(), rows.width());
-        let all = Members { rows: &rows, weights: &weights, held: &*held };
         let whole = Cells { of_rows: &[0; 4000], starts: &[0, 256] };
-        let near = all.clusters(&whole, PASSES, 5).near;
+        let near = with_members(&rows, &weights, |all| all.clusters(&whole, PASSES, 5)).near;
         let labels = near.iter().map(|near| near.number).collect();
         let one = PaletteLabels { entries: 256, labels };
         let [two, one] = [two, one].map(|labels| loss(&rows, &weights, &labels));
