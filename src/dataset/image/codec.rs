@@ -97,13 +97,9 @@ pub(in crate::dataset) fn guarded<T>(
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {
-    if let Some(text) = panic.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "no reason given".to_owned()
-    }
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no reason given".to_owned())
 }
 
 fn open(path: &Path) -> Result<(BufReader<File>, ImageFormat), ImageError> {

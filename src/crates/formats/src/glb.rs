@@ -224,13 +224,6 @@ struct Affine {
     translation: [f64; 3],
 }
 
-/// A mesh with its transform to the scene.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct PlacedMesh {
-    mesh: usize,
-    to: Affine,
-}
-
 impl Affine {
     const IDENTITY: Self =
         Self { rows: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], translation: [0.0; 3] };
@@ -291,8 +284,9 @@ impl Affine {
     }
 }
 
-/// Returns the meshes of the default scene, or of all root nodes without scenes.
-fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault> {
+/// Returns the numbers of the meshes of the default scene, or of all root nodes without scenes, and their transforms
+/// to the scene.
+fn placed_meshes(document: &GltfDocument) -> Result<Vec<(usize, Affine)>, FormatFault> {
     let mut is_child = vec![false; document.nodes.len()];
     for &child in document.nodes.iter().flat_map(|node| &node.children) {
         if let Some(it) = is_child.get_mut(child) {
@@ -315,12 +309,11 @@ fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault
             return damaged(format!("has node {number} in its tree twice"));
         }
         let to = above.after(&Affine::of(node));
-        placed.extend(node.mesh.map(|mesh| PlacedMesh { mesh, to }));
+        placed.extend(node.mesh.map(|mesh| (mesh, to)));
         open.extend(node.children.iter().rev().map(|&child| (child, to, level + 1)));
     }
     if placed.is_empty() {
-        let all = 0..document.meshes.len();
-        placed.extend(all.map(|mesh| PlacedMesh { mesh, to: Affine::IDENTITY }));
+        placed.extend((0..document.meshes.len()).map(|mesh| (mesh, Affine::IDENTITY)));
     }
     Ok(placed)
 }
@@ -351,7 +344,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     let mut notes = Vec::new();
     let mut parts: Vec<Splats> = Vec::new();
     let (mut dropped, mut count) = (0, 0);
-    for PlacedMesh { mesh, to } in placed_meshes(&content.document)? {
+    for (mesh, to) in placed_meshes(&content.document)? {
         let Some(mesh) = content.document.meshes.get(mesh) else {
             return damaged(format!("names mesh {mesh}, which is not there"));
         };

@@ -926,13 +926,6 @@ mod tests {
         }
     }
 
-    /// Reads a version 4 file with one changed byte and returns the error.
-    fn with_byte(at: usize, value: u8) -> String {
-        let mut bytes = encode_spz(&random_splats(20, 1, 4), &v4()).unwrap().bytes;
-        bytes[at] = value;
-        parse_spz(&bytes, None).unwrap_err().to_string()
-    }
-
     #[rstest]
     #[case(4, 9, "version 9")]
     #[case(8, 255, "a stream of 180 bytes where 2295")]
@@ -941,7 +934,9 @@ mod tests {
     #[case(16, 1, "table")]
     #[case(40, 255, "stream")]
     fn broken_headers_are_named(#[case] at: usize, #[case] value: u8, #[case] expected: &str) {
-        let message = with_byte(at, value);
+        let mut bytes = encode_spz(&random_splats(20, 1, 4), &v4()).unwrap().bytes;
+        bytes[at] = value;
+        let message = parse_spz(&bytes, None).unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
     }
 
