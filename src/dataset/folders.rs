@@ -216,9 +216,6 @@ fn moved(root: &Path, expected: &Path, folder: &Path) -> Option<String> {
 
 /// Warns of photographs without a camera.
 fn unused(finder: &Finder, located: &Located) -> Option<String> {
-    if located.folder != finder.folder() {
-        return None;
-    }
     let [all, unused] = finder.unused(&located.files.paths);
     (unused > 0).then(|| {
         format!(

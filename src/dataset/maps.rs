@@ -202,13 +202,6 @@ pub(super) struct Masks {
     finder: Option<Finder>,
 }
 
-#[derive(Debug)]
-pub(super) struct NamedMasks {
-    /// Masks by frame.
-    pub(super) files: Vec<Option<PathBuf>>,
-    missing: Vec<String>,
-}
-
 impl Masks {
     /// Finds the folder of masks beside the photographs, else in the scene.
     pub(super) fn beside(photographs: &Path, root: &Path) -> Self {
@@ -228,22 +221,31 @@ impl Masks {
         }
     }
 
-    pub(super) fn named(frames: &[Frame], in_scene: &Finder) -> NamedMasks {
+    /// Finds the masks that frames name. Returns them by frame, and a warning of missing ones.
+    pub(super) fn named(
+        frames: &[Frame],
+        in_scene: &Finder,
+    ) -> (Vec<Option<PathBuf>>, Option<String>) {
         let names: Vec<&str> = frames.iter().filter_map(|frame| frame.mask.as_deref()).collect();
         let mut found = in_scene.find(&names, Wanted::Photograph).paths.into_iter();
-        let mut masks = NamedMasks { files: Vec::with_capacity(frames.len()), missing: Vec::new() };
-        for frame in frames {
-            let Some(name) = &frame.mask else {
-                masks.files.push(None);
-                continue;
-            };
+        let mut missing = Vec::new();
+        let mask = |frame: &Frame| {
+            let name = frame.mask.as_ref()?;
             let file = found.next().flatten();
             if file.is_none() {
-                masks.missing.push(name.clone());
+                missing.push(name.clone());
             }
-            masks.files.push(file);
-        }
-        masks
+            file
+        };
+        let files = frames.iter().map(mask).collect();
+        let warning = (!missing.is_empty()).then(|| {
+            format!(
+                "{} masks are missing, their photographs are used whole: {}",
+                missing.len(),
+                first_few(&missing)
+            )
+        });
+        (files, warning)
     }
 
     /// Warns of photographs without a mask in the folder.
@@ -256,18 +258,6 @@ impl Masks {
                  of a.jpg is a.jpg.png or a.png",
                 folder.display(),
                 shots.len()
-            )
-        })
-    }
-}
-
-impl NamedMasks {
-    pub(super) fn warning(&self) -> Option<String> {
-        (!self.missing.is_empty()).then(|| {
-            format!(
-                "{} masks are missing, their photographs are used whole: {}",
-                self.missing.len(),
-                first_few(&self.missing)
             )
         })
     }

@@ -321,8 +321,7 @@ fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Open
     };
     let lens = shot.optics.lens(own_px);
     let lens = lens.map_err(|source| stop(DatasetError::Lens { path: path.clone(), source }))?;
-    let doubt = lens.implausible(&scene.length_keys);
-    let doubt = match doubt {
+    let doubt = match lens.implausible(&scene.length_keys) {
         Some(it) if it.is_impossible => return Err(Unusable::Camera(it)),
         doubt => doubt,
     };

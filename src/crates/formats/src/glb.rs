@@ -3,7 +3,7 @@
 //! Values are floats; only logarithms and logits are rounded. glTF is y-up, so scenes in COLMAP's axes are rotated by
 //! half a turn about z on writing and back on reading, like `PlayCanvas`' converter does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use splat_mesh::place::{Bounds, add, cross, dot, mat_mul, mul};
 use crate::error::{FormatFault, damaged};
 use crate::folder::parse_json;
 use crate::geometry::{logit, matrix, quaternion, sigmoid};
-use crate::place::{PlacementError, ScenePlacement};
+use crate::place::ScenePlacement;
 use crate::save::WorstErrors;
 use crate::splats::{Antialiasing, CheckedSplats, SplatColumns, Splats, sh_rest_count};
 
@@ -243,14 +243,10 @@ impl Affine {
         }
     }
 
-    fn point(&self, point: [f64; 3]) -> [f64; 3] {
-        add(mul(&self.rows, point), self.translation)
-    }
-
     /// Returns this transform after `first`.
     fn after(&self, first: &Self) -> Self {
-        let rows = mat_mul(&self.rows, &first.rows);
-        Self { rows, translation: self.point(first.translation) }
+        let moved = mul(&self.rows, first.translation);
+        Self { rows: mat_mul(&self.rows, &first.rows), translation: add(moved, self.translation) }
     }
 
     /// Transforms Gaussians. Returns the number of Gaussians that leave the range of f32.
@@ -280,22 +276,20 @@ impl Affine {
         let rotation = self.rows.map(|[x, y, z]| [handedness * x, y, z].map(|it| it / scale));
         let to =
             ScenePlacement { rotation: quaternion(rotation), scale, translation: self.translation };
-        splats.place(&to).map_err(|error: PlacementError| FormatFault::damaged(error.to_string()))
+        Ok(splats.place(&to)?)
     }
 }
 
 /// Returns the numbers of the meshes of the default scene, or of all root nodes without scenes, and their transforms
 /// to the scene.
 fn placed_meshes(document: &GltfDocument) -> Result<Vec<(usize, Affine)>, FormatFault> {
-    let mut is_child = vec![false; document.nodes.len()];
-    for &child in document.nodes.iter().flat_map(|node| &node.children) {
-        if let Some(it) = is_child.get_mut(child) {
-            *it = true;
-        }
-    }
     let roots: Vec<usize> = match document.scenes.get(document.scene) {
         Some(scene) => scene.nodes.clone(),
-        None => (0..document.nodes.len()).filter(|&node| !is_child[node]).collect(),
+        None => {
+            let children: HashSet<_> =
+                document.nodes.iter().flat_map(|node| &node.children).collect();
+            (0..document.nodes.len()).filter(|node| !children.contains(node)).collect()
+        }
     };
     let mut placed = Vec::new();
     let mut is_seen = vec![false; document.nodes.len()];
@@ -370,9 +364,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
         columns.append(&part.with_sh_degree(sh_degree).into_columns());
     }
     let mut checked = Splats::from_columns(columns)?;
-    let turned = checked.splats.place(&TURN);
-    checked.dropped += dropped;
-    checked.dropped += turned.map_err(|error| FormatFault::damaged(error.to_string()))?;
+    checked.dropped += dropped + checked.splats.place(&TURN)?;
     notes.dedup();
     checked.notes = notes;
     Ok(checked)

@@ -428,8 +428,7 @@ pub fn parse_spz(bytes: &[u8], axes: Option<SpzAxes>) -> Result<CheckedSplats, F
             ))
         })?,
     };
-    let placed = axes.enter_scene(&mut checked.splats);
-    placed.map_err(|error| FormatFault::damaged(error.to_string()))?;
+    axes.enter_scene(&mut checked.splats)?;
     checked.notes = blocks.records.notes;
     if u32::from(blocks.header.sh_degree) > MAX_SH_DEGREE {
         checked.notes.push(format!("harmonics above degree {MAX_SH_DEGREE} are left out"));
