@@ -81,7 +81,7 @@ pub(super) fn find_depths<'a>(
         return Err(DepthsError::FolderMissing { path: folder });
     }
     let fits = read(parameters)?;
-    let median = median_scale(&fits);
+    let median = median(fits.values().map(|fit| fit.scale).filter(|&scale| scale > 0.0));
     let found = FoundMaps::of(views, |stem, _| {
         fitting(&folder.join(format!("{stem}.png")), fits.get(stem), median)
     });
@@ -110,10 +110,6 @@ fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
         }
     }
     Ok(fits)
-}
-
-fn median_scale(fits: &BTreeMap<String, DepthScale>) -> f64 {
-    median(fits.values().map(|fit| fit.scale).filter(|&scale| scale > 0.0))
 }
 
 /// Returns the map with its fit, or the reason why it is not used.
@@ -357,18 +353,6 @@ mod tests {
         let parts =
             ["6 of 9", "c.jpg (its scale is far", "e.jpg", "f.jpg (its scale is not", "3 more"];
         assert_parts(&warning, &parts);
-    }
-
-    #[test]
-    fn median_of_an_even_number_is_the_mean_of_the_middle_two() {
-        let fits = |scales: &[f64]| {
-            let fit =
-                |(i, &scale): (usize, &f64)| (i.to_string(), DepthScale { scale, offset: 0.0 });
-            median_scale(&scales.iter().enumerate().map(fit).collect())
-        };
-        assert_eq!(fits(&[4.0, -1.0, 1.0, 2.0, 0.0, 3.0]), 2.5);
-        assert_eq!(fits(&[9.0]), 9.0);
-        assert_eq!(fits(&[]), 0.0);
     }
 
     #[test]

@@ -533,7 +533,6 @@ fn size_px(size: f64) -> u32 {
 mod tests {
     use super::*;
     use crate::dataset::lens::Distortion;
-    use crate::dataset::shot::{Focal, Optics, SizelessLens};
 
     #[test]
     fn resolutions_match_inria() {
@@ -603,20 +602,5 @@ mod tests {
             let size = format!("{width}x{height}");
             assert!(error.contains(&size) && error.contains("1061x1894"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_field_of_view_gives_the_focal_length() {
-        let header =
-            ImageHeader { width: 800, height: 600, orientation_swaps: false, has_colors: true };
-        let angle = Focal::Angle { axis: 0, angle: std::f64::consts::FRAC_PI_2 };
-        let lens =
-            SizelessLens { focal: [angle; 2], centre_px: [None; 2], distortion: Distortion::NONE };
-        let lens = Optics::Sizeless(lens).lens([800, 600]).unwrap();
-        let fitted = fit(lens, &header, Path::new("r_0.png")).unwrap();
-        // tan 45° is 1 to rounding.
-        assert!((fitted.camera.focal_px[0] - 400.0).abs() < 1e-9);
-        assert_eq!(fitted.camera.focal_px[0], fitted.camera.focal_px[1]);
-        assert_eq!(fitted.camera.centre_px, [400.0, 300.0]);
     }
 }

@@ -133,9 +133,8 @@ fn rest_note(header: &PlyHeader, file_bytes: u64) -> Option<String> {
     ))
 }
 
-/// True if a comment asks for the 2D filter of Mip-Splatting, in the form of Brush or of Postshot. The last comment
-/// wins.
-fn is_antialiased(header: &PlyHeader) -> bool {
+/// Returns the 2D filter of Mip-Splatting, which Brush and Postshot name in comments. The last comment wins.
+fn antialiasing(header: &PlyHeader) -> Antialiasing {
     let mut flags = header.comments.iter().filter_map(|comment| {
         let comment = comment.to_ascii_lowercase();
         let (key, value) = comment.split_once(' ')?;
@@ -145,7 +144,7 @@ fn is_antialiased(header: &PlyHeader) -> bool {
             _ => None,
         }
     });
-    flags.next_back().unwrap_or(false)
+    if flags.next_back() == Some(true) { Antialiasing::On } else { Antialiasing::Off }
 }
 
 // Reading the plain layout.
@@ -187,11 +186,8 @@ impl RowLayout {
         let if_there = |name: &str| element.has(name).then(|| one(name)).transpose();
         let count = element.properties.iter().filter(|p| p.name.starts_with("f_rest_")).count();
         let means = ["x", "y", "z"].into_iter().map(one).collect::<Result<_, _>>()?;
-        let channels = if element.has("f_dc_0") {
-            None
-        } else {
-            CHANNELS.iter().find(|it| element.has(it[0]))
-        };
+        let has_coefficients = element.has("f_dc_0");
+        let channels = CHANNELS.iter().find(|it| !has_coefficients && element.has(it[0]));
         let (colors, full_channel) = match channels {
             None => (numbered("f_dc_", 3)?, None),
             Some(names) => {
@@ -243,13 +239,6 @@ impl RowLayout {
     fn sh_degree(&self) -> u32 {
         let has_all = |degree: &u32| 3 * sh_rest_count(*degree) <= self.sh_rest.len();
         (0..=MAX_SH_DEGREE).rev().find(has_all).unwrap_or(0)
-    }
-
-    fn primitive(&self) -> SplatPrimitive {
-        match self.third_scale {
-            Some(_) => SplatPrimitive::Gaussians,
-            None => SplatPrimitive::Surfels,
-        }
     }
 
     fn take(&self, row: &[u8], columns: &mut SplatColumns) {
@@ -313,7 +302,10 @@ fn read_rows(
     head.elements[..index].iter().try_for_each(|before| rows.skip(before))?;
 
     let mut columns = SplatColumns::with_capacity(layout.sh_degree(), count);
-    columns.primitive = layout.primitive();
+    columns.antialiasing = antialiasing(head);
+    if layout.third_scale.is_none() {
+        columns.primitive = SplatPrimitive::Surfels;
+    }
     // The column `x` makes rows longer than 0 bytes.
     let at_once = (CHUNK_BYTES / element.row_bytes).max(1);
     rows.each_part(element, count, at_once, |rows| {
@@ -327,9 +319,6 @@ fn read_rows(
             .collect();
         parts.iter().for_each(|part| columns.append(part));
     })?;
-    if is_antialiased(head) {
-        columns.antialiasing = Antialiasing::On;
-    }
     let mut notes = layout.notes;
     notes.extend(rest_note(head, file_bytes));
     if let Some(full) = layout.full_channel {
@@ -712,6 +701,7 @@ fn read_packed(
     check_length(head, head.elements.len(), file_bytes)?;
     let mut rows = Rows { input, encoding: head.encoding };
     let mut columns = SplatColumns::with_capacity(tables.sh_degree, tables.count);
+    columns.antialiasing = antialiasing(head);
     let mut ranges = Vec::new();
     for element in &head.elements {
         let is = |table: &PlyElement| std::ptr::eq(table, element);
@@ -739,9 +729,6 @@ fn read_packed(
         } else {
             rows.skip(element)?;
         }
-    }
-    if is_antialiased(head) {
-        columns.antialiasing = Antialiasing::On;
     }
     let mut checked = Splats::from_columns(columns)?;
     checked.notes.extend(rest_note(head, file_bytes));
