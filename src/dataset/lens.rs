@@ -258,7 +258,10 @@ impl Rectangle {
             low: std::array::from_fn(|i| middle[i] + share * (self.low[i] - middle[i])),
             high: std::array::from_fn(|i| middle[i] + share * (self.high[i] - middle[i])),
         };
-        let fits = |rectangle: &Self| rectangle.farthest_corner() <= reach;
+        let fits = |Self { low, high }: &Self| {
+            let [x, y] = [0, 1].map(|i| low[i].abs().max(high[i].abs()));
+            x.hypot(y) <= reach
+        };
         if fits(&self) {
             return Some(self);
         }
@@ -271,11 +274,6 @@ impl Rectangle {
             if fits(&shrunk(share)) { good = share } else { bad = share }
         }
         Some(shrunk(good))
-    }
-
-    fn farthest_corner(&self) -> f64 {
-        let x = self.low[0].abs().max(self.high[0].abs());
-        x.hypot(self.low[1].abs().max(self.high[1].abs()))
     }
 }
 

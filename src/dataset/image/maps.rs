@@ -195,18 +195,13 @@ fn decode_normals(
         _ => stored([red, green, blue], cam_from_map),
     };
     let values: Vec<[i8; 3]> = colours.pixels().map(normal).collect();
-    check_facing(path, &values)?;
-    Ok(Plane { px, values })
-}
-
-/// Fails if most normals point away from the camera, as in other axes.
-fn check_facing(path: &Path, values: &[[i8; 3]]) -> Result<(), ImageError> {
+    // Most normals point away from the camera if the map has other axes.
     let count = |counts: fn(&[i8; 3]) -> bool| values.iter().filter(|value| counts(value)).count();
     let (all, away) = (count(|value| *value != [0; 3]), count(|value| value[2] > 0));
-    if 2 * away <= all {
-        return Ok(());
+    if 2 * away > all {
+        return Err(ImageError::NormalsFaceAway { path: name(path), percent: 100 * away / all });
     }
-    Err(ImageError::NormalsFaceAway { path: name(path), percent: 100 * away / all })
+    Ok(Plane { px, values })
 }
 
 /// Returns the normal of a colour in camera axes; zeros if the colour has none.

@@ -165,9 +165,10 @@ impl SpzBlocks {
     }
 }
 
-/// Rejects implausible sizes, such as those of decompression bombs.
+/// Returns the unpacked size. Rejects implausible sizes, such as those of decompression bombs.
 fn check_size(header: &SpzHeader, file_bytes: usize) -> Result<u64, FormatFault> {
-    let (raw, file) = (header.raw_bytes(), file_bytes as u64);
+    let row: usize = header.row_bytes().iter().sum();
+    let (raw, file) = (u64::from(header.count) * row as u64, file_bytes as u64);
     if raw > ALWAYS_READ_BYTES.max(file.saturating_mul(MAX_COMPRESSION)) {
         return damaged(format!(
             "is truncated or no scene: it announces {} Gaussians, {raw} bytes in a file of {file}",
@@ -264,14 +265,6 @@ impl Records {
         }
         records
     }
-}
-
-/// Returns the record of the axes; empty for the default axes.
-fn axes_record(axes: SpzAxes) -> Vec<u8> {
-    if axes == SpzAxes::default() {
-        return Vec::new();
-    }
-    [ADOBE_AXES, 4, axes.number()].into_iter().flat_map(u32::to_le_bytes).collect()
 }
 
 /// Compression level of gzip for files to keep, the default of other programs.
@@ -398,12 +391,6 @@ impl SpzHeader {
         let position = if self.version == 1 { 6 } else { 9 };
         let rotation = if self.version < 3 { 3 } else { 4 };
         [position, 1, 3, 3, rotation, 3 * self.rest_count()]
-    }
-
-    /// Returns the unpacked size.
-    fn raw_bytes(&self) -> u64 {
-        let row: usize = self.row_bytes().iter().sum();
-        u64::from(self.count) * row as u64
     }
 }
 
@@ -663,8 +650,12 @@ fn packed(
     let columns = splats.columns();
     let farthest =
         columns.means.as_flattened().iter().fold(0.0, |most: f64, &x| most.max(f64::from(x).abs()));
-    let record = axes_record(options.axes);
-    let extensions = if record.is_empty() { 0 } else { HAS_EXTENSIONS };
+    let (mut record, mut extensions) = (Vec::new(), 0);
+    if options.axes != SpzAxes::default() {
+        let words = [ADOBE_AXES, 4, options.axes.number()];
+        record = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        extensions = HAS_EXTENSIONS;
+    }
     let filter = if columns.antialiasing == Antialiasing::On { ANTIALIASED } else { 0 };
     let mut header = SpzHeader {
         version: 3,

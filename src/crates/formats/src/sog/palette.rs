@@ -163,7 +163,13 @@ impl Codebook {
         let (low, high) = (f64::from(first.value), f64::from(last.value));
         let mut entries: Vec<f64> =
             (0..ENTRIES).map(|k| low + (high - low) * (k as f64 + 0.5) / ENTRIES as f64).collect();
-        let sums = running_sums(&numbers);
+        let mut sums = vec![Sums::default()];
+        let mut sum = Sums::default();
+        for number in &numbers {
+            sum.weight += f64::from(number.weight);
+            sum.product += f64::from(number.weight) * f64::from(number.value);
+            sums.push(sum);
+        }
         for _ in 0..CODEBOOK_PASSES {
             let mut moved = false;
             let mut start = 0;
@@ -201,16 +207,6 @@ impl Codebook {
         let above = above.min(ENTRIES - 1);
         low_byte(to_u32(if distance(above) < distance(below) { above } else { below }))
     }
-}
-
-fn running_sums(numbers: &[WeightedNumber]) -> Vec<Sums> {
-    let mut sum = Sums::default();
-    let next = |number: &WeightedNumber| {
-        sum.weight += f64::from(number.weight);
-        sum.product += f64::from(number.weight) * f64::from(number.value);
-        sum
-    };
-    std::iter::once(Sums::default()).chain(numbers.iter().map(next)).collect()
 }
 
 // Weighted k-means of rows within separate cells (Lloyd, 1982). Results do not depend on the thread count.
