@@ -100,7 +100,7 @@ impl FoundFiles {
 
 #[derive(Debug)]
 pub(super) struct Finder {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     reach: Reach,
     index: OnceCell<Index>,
 }
@@ -119,10 +119,6 @@ struct Index {
 impl Finder {
     pub(super) fn new(folder: PathBuf, reach: Reach) -> Self {
         Self { folder, reach, index: OnceCell::new() }
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Finds the files of all names. A guessed file is never returned for two names.

@@ -246,7 +246,7 @@ impl Masks {
 
     /// Warns of photographs without a mask in the folder.
     pub(super) fn without_use(&self, shots: &[Shot]) -> Option<String> {
-        let folder = self.finder.as_ref()?.folder();
+        let folder = &self.finder.as_ref()?.folder;
         let without = shots.iter().filter(|shot| shot.mask.is_none()).count();
         (without > 0).then(|| {
             format!(

@@ -20,8 +20,8 @@ const MAX_FILE: u64 = 1 << 30;
 /// Initial part of a JPEG that is searched for its header, bytes. It is extended if EXIF does not fit.
 const JPEG_HEADER: u64 = 64 << 10;
 
-/// Reads the size and orientation of the image in `path`, without its pixels.
-pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
+/// Reads only the header of a JPEG, PNG, WebP, TIFF or BMP file, whatever its extension.
+pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
     let (mut reader, format) = open(path)?;
     if format != ImageFormat::Jpeg {
         return guarded(path, || header_in(path, format, reader));

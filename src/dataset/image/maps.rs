@@ -157,11 +157,11 @@ pub(in crate::dataset) fn check_normals(
     path: &Path,
     source: &ImageSource,
 ) -> Result<(), ImageError> {
-    let (map, upright) = (codec::header(path)?, source.apply_orientation);
+    let (map, upright) = (codec::probe(path)?, source.apply_orientation);
     if !map.has_colors {
         return Err(ImageError::NoNormalMap { path: name(path) });
     }
-    let Ok(photograph) = codec::header(&source.path) else { return Ok(()) };
+    let Ok(photograph) = codec::probe(&source.path) else { return Ok(()) };
     NORMAL.check_shape(path, map.size(upright), source, photograph.size(upright))
 }
 

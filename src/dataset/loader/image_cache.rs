@@ -68,7 +68,7 @@ impl EvictionRank {
 }
 
 /// Decoded images within a bound.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ImageCache {
     capacity: Bytes,
     held: Bytes,
@@ -86,17 +86,7 @@ pub(super) struct ImageCache {
 
 impl ImageCache {
     pub(super) fn new(capacity: Bytes) -> Self {
-        Self {
-            capacity,
-            held: Bytes::default(),
-            reserved: Bytes::default(),
-            places: BTreeMap::new(),
-            ranks: BTreeSet::new(),
-            queue: PrefetchQueue::default(),
-            frontier: 0,
-            clock: 0,
-            statistics: LoaderStatistics::default(),
-        }
+        Self { capacity, ..Self::default() }
     }
 
     /// Changes the number of bytes that may be kept and reserved. If too many are held, images that are not in use
@@ -350,7 +340,7 @@ pub(super) type ResidentMemory = Box<dyn Fn(Bytes) -> Option<Bytes> + Send + Syn
 
 /// A limit on the memory of the process, images included.
 pub(super) struct Watch {
-    limit: Bytes,
+    pub(super) limit: Bytes,
     interval: Duration,
     resident: ResidentMemory,
     last_check: Mutex<Option<Instant>>,
@@ -368,10 +358,6 @@ impl Watch {
     /// Watches the figures of `resident`.
     pub(super) fn with(limit: Bytes, interval: Duration, resident: ResidentMemory) -> Self {
         Self { limit, interval, resident, last_check: Mutex::default(), is_reported: false.into() }
-    }
-
-    pub(super) fn limit(&self) -> Bytes {
-        self.limit
     }
 
     /// True if a check is due; the caller must then make it.

@@ -280,7 +280,7 @@ impl LoaderShared {
             self.work.notify_all();
         }
         if granted < self.wanted.min(all) && watch.is_first_report() {
-            self.report_limit(granted, watch.limit());
+            self.report_limit(granted, watch.limit);
         }
     }
 

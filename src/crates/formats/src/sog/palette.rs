@@ -40,7 +40,7 @@ impl PaletteLabels {
         if rows.len() <= count {
             return Self { entries: rows.len(), labels: (0..to_u32(rows.len())).collect() };
         }
-        let held = search.hold(rows.values(), rows.width());
+        let held = search.hold(&rows.values, rows.width);
         let all = Members { rows, weights, held: &*held };
         let cell_count = floor_usize((count as f64).sqrt().ceil());
         let one = vec![0; rows.len()];
@@ -52,13 +52,13 @@ impl PaletteLabels {
         let entries = all.clusters(&inside, PASSES, !seed).centers;
         // A row near the border of its cell may be nearer to an entry of a neighbouring cell.
         let per_row = NEAR_CELLS.min(cell_count);
-        let near_cells = held.near_cells(cells.centers.values(), per_row);
+        let near_cells = held.near_cells(&cells.centers.values, per_row);
         let by_cell = Groups::of(&near_cells, cell_count);
         let lists =
             CellLists { starts: &starts, of_rows: &near_cells, per_row, order: by_cell.all() };
-        let near = held.nearest(entries.values(), &lists);
+        let near = held.nearest(&entries.values, &lists);
         let entries = all.means(&near, entries.len());
-        let near = held.nearest(entries.values(), &lists);
+        let near = held.nearest(&entries.values, &lists);
         Self { entries: entries.len(), labels: near.into_iter().map(|it| it.number).collect() }
     }
 }
@@ -86,7 +86,7 @@ fn spreads(all: &Members<'_>, cells: &Clusters) -> Vec<f64> {
     for (near, &weight) in cells.near.iter().zip(all.weights) {
         sums[near.number as usize] += f64::from(weight * near.squared_distance);
     }
-    let dimensions = all.rows.width() as f64;
+    let dimensions = all.rows.width as f64;
     sums.iter().map(|sum| sum.powf(dimensions / (dimensions + 2.0))).collect()
 }
 
@@ -250,7 +250,7 @@ impl Members<'_> {
         let lists = CellLists { starts, of_rows, per_row: 1, order: inside.all() };
         let mut near = Vec::new();
         for _ in 0..passes {
-            near = self.held.nearest(centers.values(), &lists);
+            near = self.held.nearest(&centers.values, &lists);
             centers = self.means(&near, centers.len());
             self.move_empty(&mut centers, &near, cells, &inside);
         }
@@ -259,7 +259,7 @@ impl Members<'_> {
 
     /// Picks one row from each of equally long stretches of a cell's rows, so that no row is picked twice.
     fn first_centers(&self, cells: &Cells<'_>, inside: &Groups, seed: u64) -> RowTable {
-        let mut centers = RowTable::of_width(self.rows.width());
+        let mut centers = RowTable::of_width(self.rows.width);
         for cell in 0..cells.count() {
             let mut random = RandomSequence::of_seed(seed ^ cell as u64);
             let rows = inside.members(cell);
@@ -278,7 +278,7 @@ impl Members<'_> {
     pub(super) fn means(&self, near: &[NearRow], count: usize) -> RowTable {
         let clusters: Vec<u32> = near.iter().map(|near| near.number).collect();
         let row = |row: u32| self.rows.row(row as usize);
-        weighted_means(self.rows.width(), row, self.weights, &Groups::of(&clusters, count))
+        weighted_means(self.rows.width, row, self.weights, &Groups::of(&clusters, count))
     }
 
     /// Moves centres of empty clusters to the rows of their cell with the largest cost.
@@ -437,7 +437,9 @@ pub(super) const LANES: usize = 8;
 /// Rows of equal length, padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RowTable {
+    /// Length of a row with padding.
     width: usize,
+    /// All numbers, row by row.
     values: Vec<f32>,
 }
 
@@ -466,11 +468,6 @@ impl RowTable {
         self.values.resize(end, 0.0);
     }
 
-    /// Returns the length of a row with padding.
-    pub(super) const fn width(&self) -> usize {
-        self.width
-    }
-
     pub(super) fn len(&self) -> usize {
         self.values.len() / self.width
     }
@@ -481,10 +478,6 @@ impl RowTable {
 
     pub(super) fn row_mut(&mut self, number: usize) -> &mut [f32] {
         &mut self.values[number * self.width..][..self.width]
-    }
-
-    pub(super) fn values(&self) -> &[f32] {
-        &self.values
     }
 }
 
@@ -777,7 +770,7 @@ mod tests {
     /// Returns the weighted sum of squared distances of rows from the mean of their label.
     fn loss(rows: &RowTable, weights: &[f32], labels: &PaletteLabels) -> f64 {
         let groups = Groups::of(&labels.labels, labels.entries);
-        let means = weighted_means(rows.width(), |row| rows.row(row as usize), weights, &groups);
+        let means = weighted_means(rows.width, |row| rows.row(row as usize), weights, &groups);
         let cost = |row: usize| {
             let entry = means.row(labels.labels[row] as usize);
             f64::from(weights[row] * squared_distance(entry, rows.row(row)))
@@ -891,7 +884,7 @@ mod tests {
         weights: &[f32],
         use_them: impl Fn(&Members<'_>) -> T,
     ) -> T {
-        let held = HostSearch.hold(rows.values(), rows.width());
+        let held = HostSearch.hold(&rows.values, rows.width);
         use_them(&Members { rows, weights, held: &*held })
     }
 
