@@ -110,11 +110,6 @@ impl Pictures {
         self.0.push((name.to_owned(), pixels, size));
         name.to_owned()
     }
-
-    fn encoded(self) -> io::Result<BTreeMap<String, Vec<u8>>> {
-        let pictures = self.0.into_par_iter();
-        pictures.map(|(name, pixels, size)| Ok((name, encode(pixels, size)?))).collect()
-    }
 }
 
 /// Parts with positions, scales and rotations.
@@ -199,7 +194,10 @@ impl GeometryParts {
             sh0,
             sh_rest,
         };
-        let mut parts = pictures.encoded()?;
+        let pictures = pictures.0.into_par_iter();
+        let mut parts: BTreeMap<_, _> = pictures
+            .map(|(name, pixels, size)| Ok((name, encode(pixels, size)?)))
+            .collect::<io::Result<_>>()?;
         parts.insert(META_NAME.to_owned(), serde_json::to_vec(&meta).map_err(io::Error::other)?);
         Ok(parts)
     }

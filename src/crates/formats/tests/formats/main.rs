@@ -19,6 +19,8 @@ use splat_formats::{
     SpzAxes, SpzOptions, SpzVersion, StreamedOptions, WorstErrors, read, read_streamed,
     read_with_axes, write, write_streamed,
 };
+use splat_mesh::narrow::to_f32;
+use splat_mesh::random::RandomSequence;
 
 // Files of a known scene, written by other programs.
 
@@ -92,19 +94,10 @@ fn files_of_other_programs_are_read_within_their_steps() {
 
 // Gaussians and files for the other tests.
 
-/// Returns a generator of numbers in 0..1.
-fn scattered(seed: u32) -> impl FnMut() -> f32 {
-    let mut state = seed;
-    move || {
-        // Generator of Numerical Recipes: the upper bits are random enough.
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        f32::from(u16::try_from(state >> 16).unwrap()) / 65_536.0
-    }
-}
-
 /// Creates Gaussians like those of a small scene.
 pub(crate) fn scene(count: usize, sh_degree: u32) -> Splats {
-    let mut next = scattered(7);
+    let mut random = RandomSequence::of_seed(7);
+    let mut next = || to_f32(random.uniform());
     let mut columns = SplatColumns::with_capacity(sh_degree, count);
     for _ in 0..count {
         columns.means.push([0; 3].map(|_| 8.0 * next() - 4.0));
