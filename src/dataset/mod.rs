@@ -311,15 +311,10 @@ struct Opened {
 fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Opened, Unusable> {
     let stop = |error| Unusable::Stop(Box::new(error));
     let path = shot.path.clone().ok_or_else(|| Unusable::LeftOut("not found".to_owned()))?;
-    let header: ImageHeader = probe(&path).map_err(|error| Unusable::LeftOut(error.to_string()))?;
-    let own_px = match &shot.sized_by {
-        None => [header.width, header.height],
-        Some(original) => {
-            let header = probe(original).map_err(|error| Unusable::LeftOut(error.to_string()))?;
-            [header.width, header.height]
-        }
-    };
-    let lens = shot.optics.lens(own_px);
+    let read = |path: &Path| probe(path).map_err(|error| Unusable::LeftOut(error.to_string()));
+    let header = read(&path)?;
+    let solved = shot.sized_by.as_ref().map_or(Ok(header), |original| read(original))?;
+    let lens = shot.optics.lens([solved.width, solved.height]);
     let lens = lens.map_err(|source| stop(DatasetError::Lens { path: path.clone(), source }))?;
     let doubt = match lens.implausible(&scene.length_keys) {
         Some(it) if it.is_impossible => return Err(Unusable::Camera(it)),
@@ -465,7 +460,6 @@ struct Fitted {
 fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitted, DatasetError> {
     let stored = [header.width, header.height];
     let turned = [header.height, header.width];
-    let failed = |source| DatasetError::Lens { path: path.to_owned(), source };
     let solved = lens.size();
     let (size, apply_orientation) = if same_shape(stored, solved) {
         (stored, false)
@@ -481,7 +475,8 @@ fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitted, DatasetE
         });
     };
     let lens = if size == solved { lens } else { lens.resized(size[0], size[1]) };
-    let (camera, undistort) = lens.straighten().map_err(failed)?;
+    let (camera, undistort) =
+        lens.straighten().map_err(|source| DatasetError::Lens { path: path.to_owned(), source })?;
     Ok(Fitted { camera, undistort, apply_orientation })
 }
 

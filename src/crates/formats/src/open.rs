@@ -97,9 +97,7 @@ pub fn read_with_axes(
     if kind == SplatFileKind::Sog && !start.starts_with(ZIP_MAGIC) {
         return read_folder(path, folder_of(path));
     }
-    let (kind, checked) = parse(kind, file, length, spz_axes)
-        .map_err(|fault| SplatFileError::content(path, fault))?;
-    Ok(with_kind(checked, kind))
+    parse(kind, file, length, spz_axes).map_err(|fault| SplatFileError::content(path, fault))
 }
 
 fn with_kind(checked: CheckedSplats, kind: SplatFileKind) -> ReadSplats {
@@ -136,7 +134,7 @@ fn parse(
     mut file: File,
     length: u64,
     spz_axes: Option<SpzAxes>,
-) -> Result<(SplatFileKind, CheckedSplats), FormatFault> {
+) -> Result<ReadSplats, FormatFault> {
     let mut whole = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
         file.read_to_end(&mut bytes)?;
@@ -146,7 +144,7 @@ fn parse(
         SplatFileKind::Ply | SplatFileKind::PackedPly => {
             let read = parse_ply(&mut BufReader::with_capacity(BUFFER_BYTES, file), length)?;
             let kind = if read.is_packed { SplatFileKind::PackedPly } else { SplatFileKind::Ply };
-            return Ok((kind, read.checked));
+            return Ok(with_kind(read.checked, kind));
         }
         SplatFileKind::Sog | SplatFileKind::StreamedSog => {
             read_sog(&mut ZipSource::new(BufReader::new(file), length)?)?
@@ -156,7 +154,7 @@ fn parse(
         SplatFileKind::Ksplat => parse_ksplat(&whole()?)?,
         SplatFileKind::Glb => parse_glb(&whole()?)?,
     };
-    Ok((kind, checked))
+    Ok(with_kind(checked, kind))
 }
 
 /// Reads a SOG from a folder; errors name `path`.
