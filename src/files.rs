@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use image::{ExtendedColorType, ImageEncoder, ImageError};
 use splat_formats::{UnfinishedFile, folder_of};
-use tempfile::NamedTempFile;
 
 pub use locks::{FolderLock, LockError, LockState, TableLock, is_locked, lock_state};
 pub use splat_formats::{follow_links, remove_abandoned};
@@ -154,21 +153,13 @@ pub fn shell_word(path: &Path) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-// Unfinished files: their folder, and removal after killed programs.
-//
-// A program locks its unfinished file. The lock ends with the program, so that a file that another program can lock
-// is abandoned.
+// Folder of unfinished files.
 
 /// Hidden folder in an output folder for unfinished files.
 const WORK_FOLDER: &str = ".splat";
-const PREFIX: &str = ".splat-";
-const SUFFIX: &str = ".tmp";
 
 /// Number of folders searched for a work folder: renders are four levels deep in a model folder.
 const LEVELS: usize = 4;
-
-/// Number of attempts to create a file if another program removes it before it is locked.
-const ATTEMPTS: usize = 10;
 
 /// The hidden folder for unfinished files, while a program writes into its parent.
 #[derive(Debug)]
@@ -194,23 +185,22 @@ impl Drop for WorkFolder {
     }
 }
 
-/// Creates an empty, locked file that can be renamed to `path`, in the work folder above or beside it.
-fn unfinished_file(path: &Path) -> io::Result<NamedTempFile> {
-    locked_file(&work_folder_of(path)).or_else(|_refused| locked_file(folder_of(path)))
+/// Creates an empty file that can be renamed to `path`, in the work folder above or beside it.
+fn unfinished_file(path: &Path) -> io::Result<UnfinishedFile> {
+    UnfinishedFile::begin(&work_folder_of(path))
+        .or_else(|_refused| UnfinishedFile::begin(folder_of(path)))
 }
 
-/// Returns the folder for the unfinished form of a file: the work folder above it, or its own.
+/// Returns the folder for the unfinished form of a file: the nearest work folder in or above its own on the same disk,
+/// because renaming needs one disk; else its own.
 fn work_folder_of(path: &Path) -> PathBuf {
     let folder = folder_of(path);
-    work_folder_above(folder).unwrap_or_else(|| folder.to_owned())
-}
-
-/// Returns the nearest work folder in or above `folder` on the same disk, because renaming needs one disk.
-fn work_folder_above(folder: &Path) -> Option<PathBuf> {
-    let folder = folder.canonicalize().ok()?;
-    let work =
-        folder.ancestors().take(LEVELS).map(|above| above.join(WORK_FOLDER)).find(|it| it.is_dir());
-    work.filter(|work| are_on_one_disk(work, &folder))
+    let above = || {
+        let folder = folder.canonicalize().ok()?;
+        let mut above = folder.ancestors().take(LEVELS).map(|above| above.join(WORK_FOLDER));
+        above.find(|it| it.is_dir()).filter(|work| are_on_one_disk(work, &folder))
+    };
+    above().unwrap_or_else(|| folder.to_owned())
 }
 
 #[cfg(unix)]
@@ -223,24 +213,6 @@ fn are_on_one_disk(a: &Path, b: &Path) -> bool {
 #[cfg(not(unix))]
 fn are_on_one_disk(_a: &Path, _b: &Path) -> bool {
     true
-}
-
-fn locked_file(folder: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX).suffix(SUFFIX);
-    // Temporary files are private; results follow the user's umask.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    for _ in 1..ATTEMPTS {
-        let file = builder.tempfile_in(folder)?;
-        // Without locks in the file system no other program can take one either.
-        file.as_file().lock().ok();
-        if file.path().exists() {
-            return Ok(file);
-        }
-        // Another program removed the file as abandoned just before it was locked.
-    }
-    builder.tempfile_in(folder)
 }
 
 /// A temporary file that replaces another one when it is complete. Dropping it removes the file.
@@ -313,7 +285,7 @@ pub struct DiskReserve {
 
 #[derive(Debug)]
 struct ReservedFile {
-    file: NamedTempFile,
+    file: UnfinishedFile,
     bytes: u64,
 }
 
@@ -334,7 +306,10 @@ impl DiskReserve {
             return Ok(());
         };
         let file = held.file.as_file_mut();
-        if let Err(error) = extend(file, held.bytes..bytes) {
+        let growth = held.bytes..bytes;
+        let reserved = reserve_space(file, growth.clone(), false)
+            .and_then(|reserved| if reserved { Ok(()) } else { fill(file, growth) });
+        if let Err(error) = reserved {
             // A part of the growth would be of no use.
             file.set_len(held.bytes).ok();
             return Err(fail(error));
@@ -349,11 +324,7 @@ impl DiskReserve {
     }
 }
 
-/// Makes a file longer by a range with disk space.
-fn extend(file: &mut File, range: Range<u64>) -> io::Result<()> {
-    if reserve_space(file, range.clone(), false)? { Ok(()) } else { fill(file, range) }
-}
-
+/// Makes a file longer by a range of zeros.
 fn fill(file: &mut File, range: Range<u64>) -> io::Result<()> {
     let zeros = vec![0; ZEROS];
     file.seek(SeekFrom::Start(range.start))?;
@@ -457,14 +428,16 @@ mod tests {
     fn only_files_of_ended_programs_are_abandoned() {
         let output = tempfile::tempdir().unwrap();
         let work = WorkFolder::open(output.path());
-        let file = unfinished_file(&output.path().join("model.ply")).unwrap();
-        assert_eq!(file.path().parent(), Some(work.path.canonicalize().unwrap().as_path()));
-        let dead = work.path.join(".splat-Ab1c2D.tmp");
+        let of_model = work_folder_of(&output.path().join("model.ply"));
+        assert_eq!(of_model, work.path.canonicalize().unwrap());
+        let [dead, held] = [".splat-Ab1c2D.tmp", ".splat-Cd3e4F.tmp"].map(|it| work.path.join(it));
         fs::write(&dead, "half").unwrap();
+        let file = File::create(&held).unwrap();
+        file.lock().unwrap();
         // A second program opens the folder.
         drop(WorkFolder::open(output.path()));
-        assert!(file.path().exists() && !dead.exists());
-        drop(file);
+        assert!(held.exists() && !dead.exists());
+        fs::remove_file(held).unwrap();
         drop(work);
         assert_eq!(fs::read_dir(output.path()).unwrap().count(), 0);
     }
@@ -473,16 +446,12 @@ mod tests {
     fn a_distant_work_folder_is_not_used() {
         let output = tempfile::tempdir().unwrap();
         let _work = WorkFolder::open(output.path());
-        let parent_of_file_in = |below: &str| {
-            let folder = output.path().join(below).canonicalize().unwrap();
-            let file = unfinished_file(&folder.join("a.png")).unwrap();
-            (file.path().parent().unwrap().to_owned(), folder)
-        };
-        fs::create_dir_all(output.path().join("test/ours_7/gt/deeper")).unwrap();
-        let (parent, _) = parent_of_file_in("test/ours_7/gt");
-        assert!(parent.ends_with(WORK_FOLDER), "{}", parent.display());
-        let (parent, folder) = parent_of_file_in("test/ours_7/gt/deeper");
-        assert_eq!(parent, folder);
+        let near = output.path().join("test/ours_7/gt");
+        let far = near.join("deeper");
+        fs::create_dir_all(&far).unwrap();
+        let found = work_folder_of(&near.join("a.png"));
+        assert!(found.ends_with(WORK_FOLDER), "{}", found.display());
+        assert_eq!(work_folder_of(&far.join("a.png")), far);
     }
 
     #[test]
@@ -512,20 +481,19 @@ mod tests {
     #[test]
     fn a_reserve_takes_space_until_it_is_released() {
         let folder = tempfile::tempdir().unwrap();
-        let files = || fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
         let mut reserve = DiskReserve::on_disk_of(folder.path());
-        assert_eq!((reserve.release(), files().count()), (0, 0));
+        assert_eq!(reserve.release(), 0);
         for (bytes, held) in [(5000, 5000), (3 << 20, 3 << 20), (7, 3 << 20)] {
             reserve.grow(bytes).unwrap();
-            let about = files().next().unwrap().metadata().unwrap();
-            assert_eq!((files().count(), about.len()), (1, held));
+            let about = reserve.held.as_ref().unwrap().file.as_file().metadata().unwrap();
+            assert_eq!(about.len(), held);
             #[cfg(unix)]
             assert!(std::os::unix::fs::MetadataExt::blocks(&about) * 512 >= held);
         }
-        assert_eq!((reserve.release(), files().count()), (3 << 20, 0));
+        assert_eq!(reserve.release(), 3 << 20);
         reserve.grow(9).unwrap();
         drop(reserve);
-        assert_eq!(files().count(), 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

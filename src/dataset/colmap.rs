@@ -162,7 +162,6 @@ fn largest(scene: &Path, folders: &[PathBuf]) -> Option<FoundModel> {
     Some(FoundModel { folder: folders[best].clone(), notice: Some(notice) })
 }
 
-/// Lists the folders in a folder, sorted by name.
 fn subfolders(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     // Links are not followed, because they may form cycles.

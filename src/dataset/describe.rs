@@ -68,12 +68,12 @@ fn describe_transforms(
     warnings.extend(located.warnings);
     let in_scene = Finder::new(root.to_owned(), Reach::Paths);
     let originals = located.may_be_scaled.then(|| in_scene.find(&names, Wanted::Photograph).paths);
-    let named_masks = Masks::named(&frames, &in_scene);
+    let (named_masks, missing_masks) = Masks::named(&frames, &in_scene);
     let clean: Vec<String> =
         names.iter().map(|name| ForeignName::new(name).after_parts(0)).collect();
     let masks = Masks::beside(&located.folder, root);
     let beside = masks.find(&clean.iter().map(String::as_str).collect::<Vec<_>>());
-    warnings.extend(named_masks.warning());
+    warnings.extend(missing_masks);
     let mut shots = Vec::with_capacity(frames.len());
     for (at, (frame, path)) in frames.iter().zip(located.files.paths).enumerate() {
         let mut sized_by = None;
@@ -92,7 +92,7 @@ fn describe_transforms(
             described_in: frame.described_in.clone(),
             sized_by,
             path,
-            mask: named_masks.files[at].clone().or_else(|| beside[at].clone()),
+            mask: named_masks[at].clone().or_else(|| beside[at].clone()),
             held_out: frame.held_out,
         });
     }

@@ -93,16 +93,14 @@ pub(super) struct FoundFiles {
 }
 
 impl FoundFiles {
-    /// Returns the number of names with a file.
     pub(super) fn count(&self) -> usize {
         self.paths.iter().flatten().count()
     }
 }
 
-/// A search for files below a folder.
 #[derive(Debug)]
 pub(super) struct Finder {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     reach: Reach,
     index: OnceCell<Index>,
 }
@@ -121,10 +119,6 @@ struct Index {
 impl Finder {
     pub(super) fn new(folder: PathBuf, reach: Reach) -> Self {
         Self { folder, reach, index: OnceCell::new() }
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Finds the files of all names. A guessed file is never returned for two names.

@@ -12,7 +12,6 @@ use super::shot::UNREAD_EXTENSIONS;
 use super::transforms;
 use crate::files::{entries, shell_word};
 
-/// Default folder of photographs.
 const DEFAULT_FOLDER: &str = "images";
 
 /// Other folders of photographs, in search order.
@@ -217,9 +216,6 @@ fn moved(root: &Path, expected: &Path, folder: &Path) -> Option<String> {
 
 /// Warns of photographs without a camera.
 fn unused(finder: &Finder, located: &Located) -> Option<String> {
-    if located.folder != finder.folder() {
-        return None;
-    }
     let [all, unused] = finder.unused(&located.files.paths);
     (unused > 0).then(|| {
         format!(

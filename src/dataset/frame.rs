@@ -168,7 +168,6 @@ mod tests {
         Pose { rotation, translation: scale(mul(&rotation, centre), -1.0) }
     }
 
-    /// Returns cameras on a ring of this radius around a point.
     fn ring(middle: Vec3<f64>, radius: f64) -> Vec<Pose> {
         let angles = (0..12).map(|i| f64::from(i) * std::f64::consts::TAU / 12.0);
         let at = |angle: f64| [radius * angle.cos(), 0.1 * radius, radius * angle.sin()];

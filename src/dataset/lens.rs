@@ -258,7 +258,10 @@ impl Rectangle {
             low: std::array::from_fn(|i| middle[i] + share * (self.low[i] - middle[i])),
             high: std::array::from_fn(|i| middle[i] + share * (self.high[i] - middle[i])),
         };
-        let fits = |rectangle: &Self| rectangle.farthest_corner() <= reach;
+        let fits = |Self { low, high }: &Self| {
+            let [x, y] = [0, 1].map(|i| low[i].abs().max(high[i].abs()));
+            x.hypot(y) <= reach
+        };
         if fits(&self) {
             return Some(self);
         }
@@ -271,11 +274,6 @@ impl Rectangle {
             if fits(&shrunk(share)) { good = share } else { bad = share }
         }
         Some(shrunk(good))
-    }
-
-    fn farthest_corner(&self) -> f64 {
-        let x = self.low[0].abs().max(self.high[0].abs());
-        x.hypot(self.low[1].abs().max(self.high[1].abs()))
     }
 }
 
@@ -640,60 +638,37 @@ mod tests {
 
     const PLANE: [[f64; 2]; 4] = [[0.31, -0.17], [-0.62, 0.45], [0.05, 0.52], [-0.7, -0.5]];
 
-    /// Returns results of pycolmap 4.2.1's `Camera.img_from_cam` for `PLANE`: `SIMPLE_RADIAL`, RADIAL, OPENCV,
-    /// `FULL_OPENCV` and `OPENCV_FISHEYE`.
-    fn recorded() -> Vec<(Lens, [[f64; 2]; 4])> {
-        let brown = |k, p| Distortion::brown(k, p);
-        vec![
-            (
-                lens([900.5; 2], brown([-0.11, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0; 2])),
-                [
-                    [926.56661875, 316.76991875],
-                    [128.9839352900001, 846.814079225],
-                    [694.923394525, 921.95330306],
-                    [72.21049000000005, 54.15035],
-                ],
-            ),
-            (
-                lens([900.5; 2], brown([-0.21, 0.043, 0.0, 0.0, 0.0, 0.0], [0.0; 2])),
-                [
-                    [923.2647385156249, 318.580627265625],
-                    [153.48178571969868, 829.0333813324768],
-                    [693.8388503183407, 910.6740433107439],
-                    [104.01366461999999, 76.86690329999999],
-                ],
-            ),
-            (
-                lens([901.5, 905.25], brown([-0.21, 0.043, 0.0, 0.0, 0.0, 0.0], [0.0021, -0.0013])),
-                [
-                    [922.995528746875, 318.26532632656244],
-                    [150.28382670477612, 833.4813910510809],
-                    [693.6589038833223, 914.49606915033],
-                    [102.71541286000001, 76.33854814999995],
-                ],
-            ),
-            (
-                lens(
-                    [901.5, 905.25],
-                    brown([-0.21, 0.043, 0.011, 0.023, -0.017, 0.0031], [0.0021, -0.0013]),
-                ),
-                [
-                    [922.291149664258, 318.65320551705736],
-                    [153.1382755825872, 831.40099559729],
-                    [693.4537017501217, 912.3530896680999],
-                    [104.79638456326518, 77.83113957253443],
-                ],
-            ),
-            (
-                lens([501.5, 505.25], Distortion::Fisheye([0.043, -0.021, 0.0113, -0.0037])),
-                [
-                    [801.3863088156829, 384.80153632681925],
-                    [381.86848755900866, 664.7308449566298],
-                    [674.564556346124, 712.0344821063677],
-                    [356.2506781125446, 255.4605720215969],
-                ],
-            ),
-        ]
+    /// Focal lengths, coefficients in COLMAP's order, and the pixels of `PLANE` by pycolmap 4.2.1's
+    /// `Camera.img_from_cam`: `SIMPLE_RADIAL`, RADIAL, OPENCV, `FULL_OPENCV` and `OPENCV_FISHEYE`.
+    const RECORDED: &str = "
+        900.5 900.5 -0.11 0 0 0 0 0 0 0
+        926.56661875 316.76991875 128.9839352900001 846.814079225
+        694.923394525 921.95330306 72.21049000000005 54.15035;
+        900.5 900.5 -0.21 0.043 0 0 0 0 0 0
+        923.2647385156249 318.580627265625 153.48178571969868 829.0333813324768
+        693.8388503183407 910.6740433107439 104.01366461999999 76.86690329999999;
+        901.5 905.25 -0.21 0.043 0.0021 -0.0013 0 0 0 0
+        922.995528746875 318.26532632656244 150.28382670477612 833.4813910510809
+        693.6589038833223 914.49606915033 102.71541286000001 76.33854814999995;
+        901.5 905.25 -0.21 0.043 0.0021 -0.0013 0.011 0.023 -0.017 0.0031
+        922.291149664258 318.65320551705736 153.1382755825872 831.40099559729
+        693.4537017501217 912.3530896680999 104.79638456326518 77.83113957253443;
+        501.5 505.25 0.043 -0.021 0.0113 -0.0037
+        801.3863088156829 384.80153632681925 381.86848755900866 664.7308449566298
+        674.564556346124 712.0344821063677 356.2506781125446 255.4605720215969";
+
+    fn recorded() -> impl Iterator<Item = (Lens, Vec<[f64; 2]>)> {
+        RECORDED.split(';').map(|text| {
+            let numbers = text.split_whitespace().map(|number| number.parse().unwrap());
+            let numbers: Vec<f64> = numbers.collect();
+            let (&focal_px, rest) = numbers.split_first_chunk().unwrap();
+            let (coefficients, px) = rest.split_at(rest.len() - 2 * PLANE.len());
+            let distortion = match coefficients.try_into() {
+                Ok(coefficients) => Distortion::Brown(coefficients),
+                Err(_) => Distortion::Fisheye(coefficients.try_into().unwrap()),
+            };
+            (lens(focal_px, distortion), px.as_chunks().0.to_vec())
+        })
     }
 
     #[test]

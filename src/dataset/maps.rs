@@ -64,7 +64,6 @@ pub enum DepthsError {
     NoneFits { path: PathBuf, parameters: PathBuf, views: usize },
 }
 
-/// An entry of the file of scales.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct DepthScale {
     scale: f64,
@@ -82,7 +81,7 @@ pub(super) fn find_depths<'a>(
         return Err(DepthsError::FolderMissing { path: folder });
     }
     let fits = read(parameters)?;
-    let median = median_scale(&fits);
+    let median = median(fits.values().map(|fit| fit.scale).filter(|&scale| scale > 0.0));
     let found = FoundMaps::of(views, |stem, _| {
         fitting(&folder.join(format!("{stem}.png")), fits.get(stem), median)
     });
@@ -111,10 +110,6 @@ fn read(path: &Path) -> Result<BTreeMap<String, DepthScale>, DepthsError> {
         }
     }
     Ok(fits)
-}
-
-fn median_scale(fits: &BTreeMap<String, DepthScale>) -> f64 {
-    median(fits.values().map(|fit| fit.scale).filter(|&scale| scale > 0.0))
 }
 
 /// Returns the map with its fit, or the reason why it is not used.
@@ -184,7 +179,6 @@ fn file(folder: &Path, stem: &str) -> Option<PathBuf> {
     EXTENSIONS.iter().map(path).find(|path| path.is_file())
 }
 
-/// Returns the rotation from a map's axes to the camera's.
 fn cam_from_map(frame: NormalsFrame, pose: &Pose) -> Mat3<f64> {
     match frame {
         NormalsFrame::Camera => [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
@@ -199,17 +193,9 @@ fn cam_from_map(frame: NormalsFrame, pose: &Pose) -> Mat3<f64> {
 /// Names of the folder of masks, which lies beside the folder of the photographs.
 const FOLDERS: [&str; 3] = ["masks", "mask", "Masks"];
 
-/// The folder of masks of a scene.
 #[derive(Debug)]
 pub(super) struct Masks {
     finder: Option<Finder>,
-}
-
-#[derive(Debug)]
-pub(super) struct NamedMasks {
-    /// Masks by frame.
-    pub(super) files: Vec<Option<PathBuf>>,
-    missing: Vec<String>,
 }
 
 impl Masks {
@@ -231,27 +217,36 @@ impl Masks {
         }
     }
 
-    pub(super) fn named(frames: &[Frame], in_scene: &Finder) -> NamedMasks {
+    /// Finds the masks that frames name. Returns them by frame, and a warning of missing ones.
+    pub(super) fn named(
+        frames: &[Frame],
+        in_scene: &Finder,
+    ) -> (Vec<Option<PathBuf>>, Option<String>) {
         let names: Vec<&str> = frames.iter().filter_map(|frame| frame.mask.as_deref()).collect();
         let mut found = in_scene.find(&names, Wanted::Photograph).paths.into_iter();
-        let mut masks = NamedMasks { files: Vec::with_capacity(frames.len()), missing: Vec::new() };
-        for frame in frames {
-            let Some(name) = &frame.mask else {
-                masks.files.push(None);
-                continue;
-            };
+        let mut missing = Vec::new();
+        let mask = |frame: &Frame| {
+            let name = frame.mask.as_ref()?;
             let file = found.next().flatten();
             if file.is_none() {
-                masks.missing.push(name.clone());
+                missing.push(name.clone());
             }
-            masks.files.push(file);
-        }
-        masks
+            file
+        };
+        let files = frames.iter().map(mask).collect();
+        let warning = (!missing.is_empty()).then(|| {
+            format!(
+                "{} masks are missing, their photographs are used whole: {}",
+                missing.len(),
+                first_few(&missing)
+            )
+        });
+        (files, warning)
     }
 
     /// Warns of photographs without a mask in the folder.
     pub(super) fn without_use(&self, shots: &[Shot]) -> Option<String> {
-        let folder = self.finder.as_ref()?.folder();
+        let folder = &self.finder.as_ref()?.folder;
         let without = shots.iter().filter(|shot| shot.mask.is_none()).count();
         (without > 0).then(|| {
             format!(
@@ -259,18 +254,6 @@ impl Masks {
                  of a.jpg is a.jpg.png or a.png",
                 folder.display(),
                 shots.len()
-            )
-        })
-    }
-}
-
-impl NamedMasks {
-    pub(super) fn warning(&self) -> Option<String> {
-        (!self.missing.is_empty()).then(|| {
-            format!(
-                "{} masks are missing, their photographs are used whole: {}",
-                self.missing.len(),
-                first_few(&self.missing)
             )
         })
     }
@@ -370,18 +353,6 @@ mod tests {
         let parts =
             ["6 of 9", "c.jpg (its scale is far", "e.jpg", "f.jpg (its scale is not", "3 more"];
         assert_parts(&warning, &parts);
-    }
-
-    #[test]
-    fn median_of_an_even_number_is_the_mean_of_the_middle_two() {
-        let fits = |scales: &[f64]| {
-            let fit =
-                |(i, &scale): (usize, &f64)| (i.to_string(), DepthScale { scale, offset: 0.0 });
-            median_scale(&scales.iter().enumerate().map(fit).collect())
-        };
-        assert_eq!(fits(&[4.0, -1.0, 1.0, 2.0, 0.0, 3.0]), 2.5);
-        assert_eq!(fits(&[9.0]), 9.0);
-        assert_eq!(fits(&[]), 0.0);
     }
 
     #[test]

@@ -311,18 +311,12 @@ struct Opened {
 fn open(shot: &Shot, options: &SceneOptions, scene: &Description) -> Result<Opened, Unusable> {
     let stop = |error| Unusable::Stop(Box::new(error));
     let path = shot.path.clone().ok_or_else(|| Unusable::LeftOut("not found".to_owned()))?;
-    let header: ImageHeader = probe(&path).map_err(|error| Unusable::LeftOut(error.to_string()))?;
-    let own_px = match &shot.sized_by {
-        None => [header.width, header.height],
-        Some(original) => {
-            let header = probe(original).map_err(|error| Unusable::LeftOut(error.to_string()))?;
-            [header.width, header.height]
-        }
-    };
-    let lens = shot.optics.lens(own_px);
+    let read = |path: &Path| probe(path).map_err(|error| Unusable::LeftOut(error.to_string()));
+    let header = read(&path)?;
+    let solved = shot.sized_by.as_ref().map_or(Ok(header), |original| read(original))?;
+    let lens = shot.optics.lens([solved.width, solved.height]);
     let lens = lens.map_err(|source| stop(DatasetError::Lens { path: path.clone(), source }))?;
-    let doubt = lens.implausible(&scene.length_keys);
-    let doubt = match doubt {
+    let doubt = match lens.implausible(&scene.length_keys) {
         Some(it) if it.is_impossible => return Err(Unusable::Camera(it)),
         doubt => doubt,
     };
@@ -466,7 +460,6 @@ struct Fitted {
 fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitted, DatasetError> {
     let stored = [header.width, header.height];
     let turned = [header.height, header.width];
-    let failed = |source| DatasetError::Lens { path: path.to_owned(), source };
     let solved = lens.size();
     let (size, apply_orientation) = if same_shape(stored, solved) {
         (stored, false)
@@ -482,7 +475,8 @@ fn fit(lens: Lens, header: &ImageHeader, path: &Path) -> Result<Fitted, DatasetE
         });
     };
     let lens = if size == solved { lens } else { lens.resized(size[0], size[1]) };
-    let (camera, undistort) = lens.straighten().map_err(failed)?;
+    let (camera, undistort) =
+        lens.straighten().map_err(|source| DatasetError::Lens { path: path.to_owned(), source })?;
     Ok(Fitted { camera, undistort, apply_orientation })
 }
 
@@ -534,7 +528,6 @@ fn size_px(size: f64) -> u32 {
 mod tests {
     use super::*;
     use crate::dataset::lens::Distortion;
-    use crate::dataset::shot::{Focal, Optics, SizelessLens};
 
     #[test]
     fn resolutions_match_inria() {
@@ -604,20 +597,5 @@ mod tests {
             let size = format!("{width}x{height}");
             assert!(error.contains(&size) && error.contains("1061x1894"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_field_of_view_gives_the_focal_length() {
-        let header =
-            ImageHeader { width: 800, height: 600, orientation_swaps: false, has_colors: true };
-        let angle = Focal::Angle { axis: 0, angle: std::f64::consts::FRAC_PI_2 };
-        let lens =
-            SizelessLens { focal: [angle; 2], centre_px: [None; 2], distortion: Distortion::NONE };
-        let lens = Optics::Sizeless(lens).lens([800, 600]).unwrap();
-        let fitted = fit(lens, &header, Path::new("r_0.png")).unwrap();
-        // tan 45° is 1 to rounding.
-        assert!((fitted.camera.focal_px[0] - 400.0).abs() < 1e-9);
-        assert_eq!(fitted.camera.focal_px[0], fitted.camera.focal_px[1]);
-        assert_eq!(fitted.camera.centre_px, [400.0, 300.0]);
     }
 }

@@ -146,7 +146,7 @@ pub(super) fn bytes_of_colors(colors: &[[f32; 3]], has_fractions: bool) -> Vec<[
 }
 
 /// Source of a view's pixels, and their processing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ImageSource {
     /// The photograph.
     pub path: PathBuf,
@@ -172,18 +172,9 @@ pub struct ImageSource {
 impl ImageSource {
     /// Describes a photograph of this size without a mask, distortion and maps.
     pub fn plain(path: PathBuf, size: [u32; 2]) -> Self {
-        Self {
-            path,
-            mask: None,
-            full_size: size,
-            size,
-            apply_orientation: false,
-            undistort: None,
-            alpha: AlphaMeaning::Mask,
-            depth: None,
-            normals: None,
-        }
+        Self { path, full_size: size, size, ..Self::default() }
     }
+
     /// True if some pixels may not count: because of a mask's file, or of an alpha channel (not in a JPEG).
     pub fn may_have_mask(&self) -> bool {
         let is_jpeg = self.path.extension().is_some_and(|extension| {
@@ -224,9 +215,10 @@ pub struct NormalFile {
 }
 
 /// Meaning of an alpha channel.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum AlphaMeaning {
     /// Pixels below half opacity do not count (COLMAP scenes).
+    #[default]
     Mask,
     /// The colour is blended over this background, 0..1 (Blender scenes).
     BlendOver([f32; 3]),

@@ -90,9 +90,8 @@ const HARMLESS_KEYS: [&str; 3] = [
 
 const POINTS_KEY: &str = "ply_file_path";
 
-/// Keys of nerfstudio's lists.
-const TRAIN_KEY: &str = "train_filenames";
-const HELD_OUT_KEYS: [&str; 2] = ["val_filenames", "test_filenames"];
+/// Keys of nerfstudio's lists: of training frames, and of those that are held out.
+const LIST_KEYS: [&str; 3] = ["train_filenames", "val_filenames", "test_filenames"];
 
 /// Reads a Blender scene: the training file, and the test file if it exists, else the validation file.
 pub(super) fn read_blender(scene: &Path) -> Result<Transforms, TransformsError> {
@@ -250,10 +249,11 @@ fn apply_lists(
             Err(TransformsError::File { path: path.to_owned(), found })
         }
     };
-    let train: Option<HashSet<String>> = list(TRAIN_KEY)?;
-    let held_out: [Option<HashSet<String>>; 2] = [list(HELD_OUT_KEYS[0])?, list(HELD_OUT_KEYS[1])?];
+    let [train_key, val_key, test_key] = LIST_KEYS;
+    let lists: [Option<HashSet<String>>; 3] = [list(train_key)?, list(val_key)?, list(test_key)?];
+    let [train, held_out @ ..] = &lists;
     read.has_split = held_out.iter().any(Option::is_some);
-    if !read.has_split && train.is_none() {
+    if lists.iter().all(Option::is_none) {
         return Ok(());
     }
     let all = read.frames.len();
@@ -265,14 +265,10 @@ fn apply_lists(
         named.insert(name);
         is_listed
     });
-    let lists = [train.as_ref(), held_out[0].as_ref(), held_out[1].as_ref()];
-    let listed = lists.into_iter().flatten().flatten();
+    let listed = lists.iter().flatten().flatten();
     let without_frame = listed.filter(|name| !named.contains(*name)).count();
     if read.frames.is_empty() {
-        let found = format!(
-            "{TRAIN_KEY}, {} and {} name none of its frames",
-            HELD_OUT_KEYS[0], HELD_OUT_KEYS[1]
-        );
+        let found = format!("{train_key}, {val_key} and {test_key} name none of its frames");
         return Err(TransformsError::File { path: path.to_owned(), found });
     }
     if read.frames.len() < all {
@@ -705,7 +701,7 @@ mod tests {
 
     use super::*;
     use crate::dataset::lens::Distortion;
-    use crate::dataset::shot::{Focal, SizelessLens};
+    use crate::dataset::shot::Focal;
 
     fn keys(value: &Value) -> CameraKeys {
         CameraKeys::read(value.as_object().unwrap()).unwrap()
@@ -718,27 +714,13 @@ mod tests {
             Optics::Lens(lens) => lens,
             Optics::Sizeless(lens) => lens.of_size([100, 80]).unwrap(),
         };
-        let text = format!("{straight:?}");
-        assert!(text.contains("width: 100, height: 80"), "{text}");
+        assert_eq!(straight.size(), [100, 80]);
         let middle = straight.px_from_plane([0.0; 2]);
         // Small enough that distortion has no effect.
         let step = 1e-7;
         let right = straight.px_from_plane([step, 0.0])[0] - middle[0];
         let below = straight.px_from_plane([0.0, step])[1] - middle[1];
-        let Optics::Sizeless(SizelessLens { distortion, .. }) =
-            keys(&without_size(value)).optics().map_err(|fault| format!("{fault:?}"))?
-        else {
-            return Err("has a size".to_owned());
-        };
-        Ok(([right / step, below / step], middle, distortion))
-    }
-
-    fn without_size(value: &Value) -> Value {
-        let mut value = value.clone();
-        for key in ["w", "h", "width", "height"] {
-            value.as_object_mut().unwrap().remove(key);
-        }
-        value
+        Ok(([right / step, below / step], middle, read.distortion()?))
     }
 
     #[test]

@@ -20,8 +20,8 @@ const MAX_FILE: u64 = 1 << 30;
 /// Initial part of a JPEG that is searched for its header, bytes. It is extended if EXIF does not fit.
 const JPEG_HEADER: u64 = 64 << 10;
 
-/// Reads the size and orientation of the image in `path`, without its pixels.
-pub(super) fn header(path: &Path) -> Result<ImageHeader, ImageError> {
+/// Reads only the header of a JPEG, PNG, WebP, TIFF or BMP file, whatever its extension.
+pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
     let (mut reader, format) = open(path)?;
     if format != ImageFormat::Jpeg {
         return guarded(path, || header_in(path, format, reader));
@@ -97,13 +97,9 @@ pub(in crate::dataset) fn guarded<T>(
 }
 
 fn message_of(panic: &(dyn Any + Send)) -> String {
-    if let Some(text) = panic.downcast_ref::<&str>() {
-        (*text).to_owned()
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text.clone()
-    } else {
-        "no reason given".to_owned()
-    }
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no reason given".to_owned())
 }
 
 fn open(path: &Path) -> Result<(BufReader<File>, ImageFormat), ImageError> {

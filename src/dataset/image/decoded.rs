@@ -136,7 +136,6 @@ impl NormalMap {
 /// Smallest averaged mask value of a pixel that counts.
 const HALF: u8 = 128;
 
-/// Returns the pixels that count in both masks.
 pub(super) fn intersect(mask: Option<Vec<u8>>, other: Vec<u8>) -> Vec<u8> {
     match mask {
         None => other,

@@ -157,11 +157,11 @@ pub(in crate::dataset) fn check_normals(
     path: &Path,
     source: &ImageSource,
 ) -> Result<(), ImageError> {
-    let (map, upright) = (codec::header(path)?, source.apply_orientation);
+    let (map, upright) = (codec::probe(path)?, source.apply_orientation);
     if !map.has_colors {
         return Err(ImageError::NoNormalMap { path: name(path) });
     }
-    let Ok(photograph) = codec::header(&source.path) else { return Ok(()) };
+    let Ok(photograph) = codec::probe(&source.path) else { return Ok(()) };
     NORMAL.check_shape(path, map.size(upright), source, photograph.size(upright))
 }
 
@@ -195,18 +195,13 @@ fn decode_normals(
         _ => stored([red, green, blue], cam_from_map),
     };
     let values: Vec<[i8; 3]> = colours.pixels().map(normal).collect();
-    check_facing(path, &values)?;
-    Ok(Plane { px, values })
-}
-
-/// Fails if most normals point away from the camera, as in other axes.
-fn check_facing(path: &Path, values: &[[i8; 3]]) -> Result<(), ImageError> {
+    // Most normals point away from the camera if the map has other axes.
     let count = |counts: fn(&[i8; 3]) -> bool| values.iter().filter(|value| counts(value)).count();
     let (all, away) = (count(|value| *value != [0; 3]), count(|value| value[2] > 0));
-    if 2 * away <= all {
-        return Ok(());
+    if 2 * away > all {
+        return Err(ImageError::NormalsFaceAway { path: name(path), percent: 100 * away / all });
     }
-    Err(ImageError::NormalsFaceAway { path: name(path), percent: 100 * away / all })
+    Ok(Plane { px, values })
 }
 
 /// Returns the normal of a colour in camera axes; zeros if the colour has none.
@@ -315,21 +310,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn invalid_depth_maps_are_rejected_by_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let size = [4, 4];
-        let colours = write(&folder, size, |x, _| Rgb([u8::try_from(x).unwrap(), 0, 0]));
-        let error = depths_at(colours, size, size).unwrap_err().to_string();
-        assert_parts(&error, &["a.png", "greyscale PNG"]);
-        let transparent = write(&folder, size, |_, _| LumaA([3_u8, 9]));
-        let error = depths_at(transparent, size, size).unwrap_err().to_string();
-        assert_parts(&error, &["is no depth map"]);
-        let narrow = write(&folder, [20, 30], |_, _| Luma([7_u16]));
-        let error = depths_at(narrow, [40, 30], size).unwrap_err().to_string();
-        assert_parts(&error, &["a.png", "20x30 px", "a.jpg", "40x30", "--depths"]);
-    }
-
     /// Returns the size of a straightened photograph of 64x48 px, and its undistortion.
     fn undistortion() -> ([u32; 2], Undistortion) {
         let camera = Camera { width: 64, height: 48, focal_px: [50.0; 2], centre_px: [32.0, 24.0] };
@@ -431,15 +411,23 @@ mod tests {
     }
 
     #[test]
-    fn invalid_normal_maps_are_rejected_by_name() {
+    fn invalid_maps_are_rejected_by_name() {
         let folder = tempfile::tempdir().unwrap();
-        let size = [4, 4];
+        let (size, narrow) = ([4, 4], [20, 30]);
+        let depths = |path, px| depths_at(path, px, size).unwrap_err().to_string();
+        let colours = write(&folder, size, |x, _| Rgb([u8::try_from(x).unwrap(), 0, 0]));
+        assert_parts(&depths(colours, size), &["a.png", "greyscale PNG"]);
+        let transparent = write(&folder, size, |_, _| LumaA([3_u8, 9]));
+        assert_parts(&depths(transparent, size), &["is no depth map"]);
+        let grey = write(&folder, narrow, |_, _| Luma([7_u16]));
+        let parts = ["a.png", "20x30 px", "a.jpg", "40x30", "--depths"];
+        assert_parts(&depths(grey, [40, 30]), &parts);
+        let normals = |path, px| normals_at(path, px, size).unwrap_err().to_string();
         let grey = write(&folder, size, |_, _| Luma([3_u8]));
-        let error = normals_at(grey, size, size).unwrap_err().to_string();
-        assert_parts(&error, &["a.png: is no normal map"]);
-        let narrow = write(&folder, [20, 30], |_, _| Rgb([128_u8, 128, 0]));
-        let error = normals_at(narrow, [40, 30], size).unwrap_err().to_string();
-        assert_parts(&error, &["a.png", "normal map has 20x30 px", "a.jpg", "40x30", "--normals"]);
+        assert_parts(&normals(grey, size), &["a.png: is no normal map"]);
+        let colours = write(&folder, narrow, |_, _| Rgb([128_u8, 128, 0]));
+        let parts = ["a.png", "normal map has 20x30 px", "a.jpg", "40x30", "--normals"];
+        assert_parts(&normals(colours, [40, 30]), &parts);
     }
 
     #[test]

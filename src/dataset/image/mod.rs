@@ -11,16 +11,12 @@ use self::decoded::name;
 use self::maps::Plane;
 use super::shot::{AlphaMeaning, ImageSource};
 
+pub use codec::probe;
 pub use decoded::{Image, ImageError, ImageHeader, InverseDepthMap, NormalMap};
 
 pub(super) use codec::guarded;
 pub(super) use decoded::ROUNDED_SHARE;
 pub(super) use maps::check_normals;
-
-/// Reads only the header of a JPEG, PNG, WebP, TIFF or BMP file, whatever its extension.
-pub fn probe(path: &Path) -> Result<ImageHeader, ImageError> {
-    codec::header(path)
-}
 
 /// Decodes, masks, straightens and resizes the image of a view.
 ///
@@ -134,7 +130,7 @@ pub(super) fn check_mask(
     photograph: &Path,
     size: [u32; 2],
 ) -> Result<(), ImageError> {
-    let Ok(header) = codec::header(path) else { return Ok(()) };
+    let Ok(header) = probe(path) else { return Ok(()) };
     check_size(path, header.size(upright), photograph, size)
 }
 

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,7 @@ impl EvictionRank {
 }
 
 /// Decoded images within a bound.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ImageCache {
     capacity: Bytes,
     held: Bytes,
@@ -85,17 +86,7 @@ pub(super) struct ImageCache {
 
 impl ImageCache {
     pub(super) fn new(capacity: Bytes) -> Self {
-        Self {
-            capacity,
-            held: Bytes::default(),
-            reserved: Bytes::default(),
-            places: BTreeMap::new(),
-            ranks: BTreeSet::new(),
-            queue: PrefetchQueue::default(),
-            frontier: 0,
-            clock: 0,
-            statistics: LoaderStatistics::default(),
-        }
+        Self { capacity, ..Self::default() }
     }
 
     /// Changes the number of bytes that may be kept and reserved. If too many are held, images that are not in use
@@ -349,17 +340,11 @@ pub(super) type ResidentMemory = Box<dyn Fn(Bytes) -> Option<Bytes> + Send + Syn
 
 /// A limit on the memory of the process, images included.
 pub(super) struct Watch {
-    limit: Bytes,
+    pub(super) limit: Bytes,
     interval: Duration,
     resident: ResidentMemory,
-    latest: Mutex<Latest>,
-}
-
-/// Time of the last check, and true if the limit was reported.
-#[derive(Default)]
-struct Latest {
-    at: Option<Instant>,
-    is_reported: bool,
+    last_check: Mutex<Option<Instant>>,
+    is_reported: AtomicBool,
 }
 
 impl Watch {
@@ -372,19 +357,15 @@ impl Watch {
 
     /// Watches the figures of `resident`.
     pub(super) fn with(limit: Bytes, interval: Duration, resident: ResidentMemory) -> Self {
-        Self { limit, interval, resident, latest: Mutex::default() }
-    }
-
-    pub(super) fn limit(&self) -> Bytes {
-        self.limit
+        Self { limit, interval, resident, last_check: Mutex::default(), is_reported: false.into() }
     }
 
     /// True if a check is due; the caller must then make it.
     pub(super) fn is_due(&self) -> bool {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = latest.at.is_none_or(|at| at.elapsed() >= self.interval);
+        let mut last = self.last_check.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| last.elapsed() >= self.interval);
         if due {
-            latest.at = Some(Instant::now());
+            *last = Some(Instant::now());
         }
         due
     }
@@ -405,8 +386,7 @@ impl Watch {
 
     /// True on the first call.
     pub(super) fn is_first_report(&self) -> bool {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        !std::mem::replace(&mut latest.is_reported, true)
+        !self.is_reported.swap(true, Ordering::Relaxed)
     }
 }
 

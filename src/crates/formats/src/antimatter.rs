@@ -6,11 +6,10 @@ use std::io::{self, Write};
 use splat_mesh::narrow::{round_u8, to_f32, to_u32};
 
 use crate::error::{FormatFault, damaged};
-use crate::geometry::{UnitQuat, logit_of_byte, sigmoid};
+use crate::geometry::{UnitQuat, sigmoid};
 use crate::save::WorstErrors;
-use crate::splats::{CheckedSplats, SH_C0, SplatColumns, Splats};
+use crate::splats::{CheckedSplats, SplatColumns, Splats};
 
-/// Bytes per Gaussian.
 pub(crate) const ROW_BYTES: usize = 32;
 
 /// Number of rows that are packed together: half a megabyte.
@@ -50,10 +49,7 @@ fn pack(columns: &SplatColumns, row: usize) -> [u8; ROW_BYTES] {
     for (to, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(floats) {
         *to = value.to_le_bytes();
     }
-    for (to, &c) in bytes[24..27].iter_mut().zip(&columns.sh_dc[row]) {
-        *to = round_u8(255.0 * (0.5 + SH_C0 * f64::from(c)));
-    }
-    bytes[27] = round_u8(255.0 * sigmoid(columns.opacity_logits[row]));
+    bytes[24..28].copy_from_slice(&columns.color_bytes(row));
     for (to, &part) in bytes[28..].iter_mut().zip(&columns.rotations[row]) {
         *to = round_u8(128.0 * f64::from(part) + 128.0);
     }
@@ -80,8 +76,7 @@ fn unpack_rows(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
         columns.means.push([float(0), float(1), float(2)]);
         // A negative scale becomes NaN, so the row is dropped.
         columns.log_scales.push([3, 4, 5].map(|i| to_f32(f64::from(float(i)).ln())));
-        columns.sh_dc.push([24, 25, 26].map(|i| to_f32((f64::from(row[i]) / 255.0 - 0.5) / SH_C0)));
-        columns.opacity_logits.push(logit_of_byte(row[27]));
+        columns.push_color_bytes(words[6]);
         columns.rotations.push(quat);
     }
     Ok(Splats::from_columns(columns)?)

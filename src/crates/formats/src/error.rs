@@ -8,6 +8,7 @@ use splat_mesh::file::{GlbFault, Truncated};
 
 use crate::glb::GlbError;
 use crate::html::HtmlError;
+use crate::place::PlacementError;
 use crate::sog::SogError;
 use crate::splats::SplatsError;
 use crate::spz::SpzOptionsError;
@@ -120,6 +121,12 @@ impl From<HeaderFault> for FormatFault {
             PlyFault::Unreadable(error) => error.into(),
             PlyFault::Found(found) => Self::damaged(format!("line {line}, {found}")),
         }
+    }
+}
+
+impl From<PlacementError> for FormatFault {
+    fn from(error: PlacementError) -> Self {
+        Self::damaged(error.to_string())
     }
 }
 

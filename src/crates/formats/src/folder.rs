@@ -93,14 +93,12 @@ impl<W: Write + Seek> PartSink for ZipSink<W> {
     }
 }
 
-/// Entries of a zip.
 pub(crate) struct ZipSource<R: Read + Seek> {
     zip: ZipArchive<R>,
     bytes: u64,
 }
 
 impl<R: Read + Seek> ZipSource<R> {
-    /// Opens a zip of this size.
     pub(crate) fn new(input: R, bytes: u64) -> Result<Self, FormatFault> {
         Ok(Self { zip: ZipArchive::new(input).map_err(zip_fault)?, bytes })
     }
@@ -149,7 +147,6 @@ fn bytes_below(folder: &Path, deep: usize) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Files of a folder.
 pub(crate) struct FolderSource {
     folder: PathBuf,
     bytes: u64,

@@ -74,7 +74,6 @@ pub(crate) fn angle_degrees(a: UnitQuat, b: UnitQuat) -> f64 {
 /// A unit quaternion without its largest component, which follows from the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SmallestThree {
-    /// Index of the largest component.
     pub(crate) largest: usize,
     /// Other components in order, signed so that the largest is positive; within ±1/√2.
     pub(crate) others: [f64; 3],
@@ -343,10 +342,7 @@ mod tests {
         let corner = |i: u8| [i & 1, i >> 1 & 1, i >> 2 & 1].map(f32::from);
         let mixed: Vec<[f32; 3]> = [5, 0, 7, 2, 1, 6, 3, 4].map(corner).to_vec();
         assert_eq!(morton_order(&mixed), [1, 4, 3, 6, 7, 0, 5, 2]);
-    }
-
-    #[test]
-    fn equal_places_keep_their_order() {
+        // Equal places keep their order.
         assert_eq!(morton_order(&[[2.0; 3]; 4]), [0, 1, 2, 3]);
         assert!(morton_order(&[]).is_empty());
     }

@@ -3,7 +3,7 @@
 //! Values are floats; only logarithms and logits are rounded. glTF is y-up, so scenes in COLMAP's axes are rotated by
 //! half a turn about z on writing and back on reading, like `PlayCanvas`' converter does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 
 use serde::Deserialize;
@@ -13,15 +13,15 @@ use splat_mesh::file::{
     GLTF_KINDS, GlbAttribute, GlbChunks, GlbVertices, MOST_GLB_BYTES, glb_bytes, json_chunk,
     write_chunks,
 };
-use splat_mesh::narrow::{round_u8, to_f32, to_f64s};
+use splat_mesh::narrow::{to_f32, to_f64s};
 use splat_mesh::place::{Bounds, add, cross, dot, mat_mul, mul};
 
 use crate::error::{FormatFault, damaged};
 use crate::folder::parse_json;
 use crate::geometry::{logit, matrix, quaternion, sigmoid};
-use crate::place::{PlacementError, ScenePlacement};
+use crate::place::ScenePlacement;
 use crate::save::WorstErrors;
-use crate::splats::{Antialiasing, CheckedSplats, SH_C0, SplatColumns, Splats, sh_rest_count};
+use crate::splats::{Antialiasing, CheckedSplats, SplatColumns, Splats, sh_rest_count};
 
 /// Name of the extension and prefix of its attributes.
 const EXTENSION: &str = "KHR_gaussian_splatting";
@@ -39,7 +39,6 @@ fn rest_name(number: usize) -> String {
 
 // Access to rows of numbers in the binary chunk.
 
-/// A parsed document and its binary chunk.
 struct GlbContent<'a> {
     document: GltfDocument,
     binary: &'a [u8],
@@ -225,13 +224,6 @@ struct Affine {
     translation: [f64; 3],
 }
 
-/// A mesh with its transform to the scene.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct PlacedMesh {
-    mesh: usize,
-    to: Affine,
-}
-
 impl Affine {
     const IDENTITY: Self =
         Self { rows: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], translation: [0.0; 3] };
@@ -251,14 +243,10 @@ impl Affine {
         }
     }
 
-    fn point(&self, point: [f64; 3]) -> [f64; 3] {
-        add(mul(&self.rows, point), self.translation)
-    }
-
     /// Returns this transform after `first`.
     fn after(&self, first: &Self) -> Self {
-        let rows = mat_mul(&self.rows, &first.rows);
-        Self { rows, translation: self.point(first.translation) }
+        let moved = mul(&self.rows, first.translation);
+        Self { rows: mat_mul(&self.rows, &first.rows), translation: add(moved, self.translation) }
     }
 
     /// Transforms Gaussians. Returns the number of Gaussians that leave the range of f32.
@@ -288,21 +276,20 @@ impl Affine {
         let rotation = self.rows.map(|[x, y, z]| [handedness * x, y, z].map(|it| it / scale));
         let to =
             ScenePlacement { rotation: quaternion(rotation), scale, translation: self.translation };
-        splats.place(&to).map_err(|error: PlacementError| FormatFault::damaged(error.to_string()))
+        Ok(splats.place(&to)?)
     }
 }
 
-/// Returns the meshes of the default scene, or of all root nodes without scenes.
-fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault> {
-    let mut is_child = vec![false; document.nodes.len()];
-    for &child in document.nodes.iter().flat_map(|node| &node.children) {
-        if let Some(it) = is_child.get_mut(child) {
-            *it = true;
-        }
-    }
+/// Returns the numbers of the meshes of the default scene, or of all root nodes without scenes, and their transforms
+/// to the scene.
+fn placed_meshes(document: &GltfDocument) -> Result<Vec<(usize, Affine)>, FormatFault> {
     let roots: Vec<usize> = match document.scenes.get(document.scene) {
         Some(scene) => scene.nodes.clone(),
-        None => (0..document.nodes.len()).filter(|&node| !is_child[node]).collect(),
+        None => {
+            let children: HashSet<_> =
+                document.nodes.iter().flat_map(|node| &node.children).collect();
+            (0..document.nodes.len()).filter(|node| !children.contains(node)).collect()
+        }
     };
     let mut placed = Vec::new();
     let mut is_seen = vec![false; document.nodes.len()];
@@ -316,12 +303,11 @@ fn placed_meshes(document: &GltfDocument) -> Result<Vec<PlacedMesh>, FormatFault
             return damaged(format!("has node {number} in its tree twice"));
         }
         let to = above.after(&Affine::of(node));
-        placed.extend(node.mesh.map(|mesh| PlacedMesh { mesh, to }));
+        placed.extend(node.mesh.map(|mesh| (mesh, to)));
         open.extend(node.children.iter().rev().map(|&child| (child, to, level + 1)));
     }
     if placed.is_empty() {
-        let all = 0..document.meshes.len();
-        placed.extend(all.map(|mesh| PlacedMesh { mesh, to: Affine::IDENTITY }));
+        placed.extend((0..document.meshes.len()).map(|mesh| (mesh, Affine::IDENTITY)));
     }
     Ok(placed)
 }
@@ -338,7 +324,11 @@ const DEFAULT_COLOR_SPACE: &str = "srgb_rec709_display";
 ///
 /// Negative scales are read as logarithms, as in the draft of 2025.
 pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
-    let content = content_of(bytes)?;
+    let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
+    if json.len() > MAX_JSON_BYTES {
+        return damaged("has JSON of more than 1 MiB, so it is no scene");
+    }
+    let content = GlbContent { document: parse_json("JSON", json)?, binary };
     if let Some(uri) = content.document.buffers.iter().find_map(|buffer| buffer.uri.as_ref()) {
         return Err(FormatFault::Unsupported(format!(
             "keeps values in another file, {}: export it as one GLB",
@@ -348,7 +338,7 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
     let mut notes = Vec::new();
     let mut parts: Vec<Splats> = Vec::new();
     let (mut dropped, mut count) = (0, 0);
-    for PlacedMesh { mesh, to } in placed_meshes(&content.document)? {
+    for (mesh, to) in placed_meshes(&content.document)? {
         let Some(mesh) = content.document.meshes.get(mesh) else {
             return damaged(format!("names mesh {mesh}, which is not there"));
         };
@@ -374,21 +364,10 @@ pub fn parse_glb(bytes: &[u8]) -> Result<CheckedSplats, FormatFault> {
         columns.append(&part.with_sh_degree(sh_degree).into_columns());
     }
     let mut checked = Splats::from_columns(columns)?;
-    let turned = checked.splats.place(&TURN);
-    checked.dropped += dropped;
-    checked.dropped += turned.map_err(|error| FormatFault::damaged(error.to_string()))?;
+    checked.dropped += dropped + checked.splats.place(&TURN)?;
     notes.dedup();
     checked.notes = notes;
     Ok(checked)
-}
-
-fn content_of(bytes: &[u8]) -> Result<GlbContent<'_>, FormatFault> {
-    let GlbChunks { json, binary } = GlbChunks::of(bytes)?;
-    if json.len() > MAX_JSON_BYTES {
-        return damaged("has JSON of more than 1 MiB, so it is no scene");
-    }
-    let document: GltfDocument = parse_json("JSON", json)?;
-    Ok(GlbContent { document, binary })
 }
 
 fn check_extension(primitive: &GltfPrimitive, notes: &mut Vec<String>) -> Result<(), FormatFault> {
@@ -501,7 +480,8 @@ fn vertices_of(columns: &SplatColumns) -> GlbVertices<'_> {
     let own = |name: &str| format!("{EXTENSION}:{name}");
     let mut attributes = vec![
         GlbAttribute::floats("POSITION", move |row| columns.means[row]),
-        GlbAttribute::colors(move |row| color(columns, row)),
+        // For viewers of point clouds.
+        GlbAttribute::colors(move |row| columns.color_bytes(row)),
         GlbAttribute::floats(&own("ROTATION"), move |row| {
             let [w, x, y, z] = columns.rotations[row];
             [x, y, z, w]
@@ -548,12 +528,6 @@ fn scale(log_scale: f32) -> f32 {
     to_f32(f64::from(log_scale).exp().min(f64::from(f32::MAX)))
 }
 
-/// Returns red, green, blue and opacity, for viewers of point clouds.
-fn color(columns: &SplatColumns, row: usize) -> [u8; 4] {
-    let [r, g, b] = columns.sh_dc[row].map(|c| round_u8(255.0 * (0.5 + SH_C0 * f64::from(c))));
-    [r, g, b, round_u8(255.0 * sigmoid(columns.opacity_logits[row]))]
-}
-
 /// Returns the Gaussians as a reader would get them.
 fn stored(mut turned: Splats) -> io::Result<Splats> {
     let columns = turned.columns_mut();
@@ -587,7 +561,6 @@ mod tests {
         serde_json::from_slice(GlbChunks::of(bytes).unwrap().json).unwrap()
     }
 
-    /// Replaces the JSON of a file.
     fn with_json(bytes: &[u8], json: &Value) -> Vec<u8> {
         let binary = GlbChunks::of(bytes).unwrap().binary;
         let mut file = Vec::new();
@@ -628,7 +601,9 @@ mod tests {
 
     #[test]
     fn file_follows_the_extension() {
-        let (bytes, _) = written(&random_splats(5, 2, 2));
+        let mut splats = random_splats(5, 2, 2);
+        splats.columns_mut().means = vec![[1.0, 2.0, 3.0]; 5];
+        let (bytes, _) = written(&splats);
         assert_eq!((&bytes[..4], bytes.len() % 4), (GLB_MAGIC.as_slice(), 0));
         let json = json_of(&bytes);
         assert_eq!(json["extensionsUsed"], json!([EXTENSION]));
@@ -641,17 +616,8 @@ mod tests {
         let last = format!("{EXTENSION}:SH_DEGREE_2_COEF_4");
         assert!(attributes.contains_key(&last));
         let position = &json["accessors"][attributes["POSITION"].as_u64().unwrap() as usize];
-        assert!(position["min"].is_array() && position["max"].is_array());
-    }
-
-    #[test]
-    fn y_is_up_in_the_file() {
-        let splats = crate::splats::known_splats::splats_at(&[[1.0, 2.0, 3.0]]);
-        let (bytes, _) = written(&splats);
-        let json = json_of(&bytes);
-        let position = json["meshes"][0]["primitives"][0]["attributes"]["POSITION"].as_u64();
-        let accessor = &json["accessors"][position.unwrap() as usize];
-        assert_eq!(accessor["min"], json!([-1.0, -2.0, 3.0]));
+        // y is up.
+        assert_eq!([&position["min"], &position["max"]], [&json!([-1.0, -2.0, 3.0]); 2]);
     }
 
     #[test]
@@ -692,7 +658,6 @@ mod tests {
         assert!(worst.opacity > 0.0 && worst.opacity < 0.51 / 255.0, "{worst:?}");
     }
 
-    /// Replaces the nodes of a file.
     fn with_nodes(bytes: &[u8], nodes: Value) -> Result<CheckedSplats, FormatFault> {
         let mut json = json_of(bytes);
         json["nodes"] = nodes;

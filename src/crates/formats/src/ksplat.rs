@@ -5,8 +5,7 @@
 //! harmonics: floats in level 0, halves in level 1, halves and bytes for harmonics in level 2.
 
 use crate::error::{FormatFault, damaged};
-use crate::geometry::logit_of_byte;
-use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SH_C0, SplatColumns, Splats, sh_rest_count};
+use crate::splats::{CheckedSplats, MAX_SH_DEGREE, SplatColumns, Splats, sh_rest_count};
 use splat_mesh::file::ByteCursor;
 use splat_mesh::narrow::{half, to_f32};
 
@@ -158,10 +157,7 @@ impl Section {
             let scales: [f32; 3] = std::array::from_fn(numbers(3));
             to.log_scales.push(scales.map(|scale| to_f32(f64::from(scale.max(0.0)).ln())));
             to.rotations.push(std::array::from_fn(numbers(6)));
-            let [red, green, blue, alpha] = u32_at(row, 10 * number).to_le_bytes();
-            let channel = |byte: u8| to_f32((f64::from(byte) / 255.0 - 0.5) / SH_C0);
-            to.sh_dc.push([red, green, blue].map(channel));
-            to.opacity_logits.push(logit_of_byte(alpha));
+            to.push_color_bytes(u32_at(row, 10 * number).to_le_bytes());
             let start = 10 * number + 4;
             for k in 0..sh_rest_count(to.sh_degree) {
                 to.sh_rest.push(std::array::from_fn(|c| {

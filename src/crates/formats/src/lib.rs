@@ -54,9 +54,7 @@ pub use ksplat::parse_ksplat;
 pub use open::{ReadSplats, SplatFileKind, folder_of, read, read_with_axes};
 pub use place::{CameraSplit, SceneCamera};
 pub use place::{PlacementError, ScenePlacement, UpAxis};
-pub use ply::{
-    MIP_COMMENT, PlyKind, PlySplats, SURFELS_COMMENT, parse_ply, write_packed_ply, write_ply,
-};
+pub use ply::{MIP_COMMENT, PlySplats, SURFELS_COMMENT, parse_ply, write_packed_ply, write_ply};
 pub use save::WorstErrors;
 pub use save::{EncodedSplats, FORMATS, FormatRow, SplatFormat, WriteReport, write, write_with};
 pub use sog::{

@@ -8,12 +8,11 @@ use splat_mesh::file::GLB_MAGIC;
 use splat_mesh::file::ply::{LFS_MESSAGE, LFS_POINTER};
 
 use crate::antimatter::parse_splat;
-use crate::error::FormatFault;
-use crate::error::SplatFileError;
+use crate::error::{FormatFault, SplatFileError};
 use crate::folder::{FolderSource, ZipSource};
 use crate::glb::parse_glb;
 use crate::ksplat::parse_ksplat;
-use crate::ply::{PlyKind, parse_ply};
+use crate::ply::parse_ply;
 use crate::sog::{META_NAME, read_sog};
 use crate::splats::{CheckedSplats, Splats};
 use crate::spz::{GZIP_MAGIC, SPZ_MAGIC, SpzAxes, parse_spz};
@@ -28,7 +27,6 @@ const EMPTY_TEXT: &str = "is empty (0 bytes). Copy or export the file again";
 const PAGE_TEXT: &str = "is a page for browsers, which is not read back. Give the file that it was \
                          exported from";
 
-/// Size of the read buffer.
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// Formats that can be read.
@@ -85,17 +83,13 @@ pub fn read_with_axes(
     let mut start = Vec::new();
     (&mut file).take(LFS_POINTER.len() as u64).read_to_end(&mut start).map_err(refused)?;
     file.rewind().map_err(refused)?;
-    if start.is_empty() {
-        return Err(SplatFileError::content(path, FormatFault::Unsupported(EMPTY_TEXT.to_owned())));
-    }
-    if start.starts_with(LFS_POINTER) {
-        return Err(SplatFileError::content(
-            path,
-            FormatFault::Unsupported(LFS_MESSAGE.to_owned()),
-        ));
-    }
-    if is_page(path, &start) {
-        return Err(SplatFileError::content(path, FormatFault::Unsupported(PAGE_TEXT.to_owned())));
+    let other = match start.as_slice() {
+        [] => Some(EMPTY_TEXT),
+        _ if start.starts_with(LFS_POINTER) => Some(LFS_MESSAGE),
+        _ => is_page(path, &start).then_some(PAGE_TEXT),
+    };
+    if let Some(text) = other {
+        return Err(SplatFileError::content(path, FormatFault::Unsupported(text.to_owned())));
     }
     let Some(kind) = kind_of(path, &start) else {
         return Err(SplatFileError::Unknown { path: path.to_owned() });
@@ -103,9 +97,7 @@ pub fn read_with_axes(
     if kind == SplatFileKind::Sog && !start.starts_with(ZIP_MAGIC) {
         return read_folder(path, folder_of(path));
     }
-    let (kind, checked) = parse(kind, file, length, spz_axes)
-        .map_err(|fault| SplatFileError::content(path, fault))?;
-    Ok(with_kind(checked, kind))
+    parse(kind, file, length, spz_axes).map_err(|fault| SplatFileError::content(path, fault))
 }
 
 fn with_kind(checked: CheckedSplats, kind: SplatFileKind) -> ReadSplats {
@@ -142,7 +134,7 @@ fn parse(
     mut file: File,
     length: u64,
     spz_axes: Option<SpzAxes>,
-) -> Result<(SplatFileKind, CheckedSplats), FormatFault> {
+) -> Result<ReadSplats, FormatFault> {
     let mut whole = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
         file.read_to_end(&mut bytes)?;
@@ -151,11 +143,8 @@ fn parse(
     let checked = match kind {
         SplatFileKind::Ply | SplatFileKind::PackedPly => {
             let read = parse_ply(&mut BufReader::with_capacity(BUFFER_BYTES, file), length)?;
-            let kind = match read.kind {
-                PlyKind::Plain => SplatFileKind::Ply,
-                PlyKind::Packed => SplatFileKind::PackedPly,
-            };
-            return Ok((kind, read.checked));
+            let kind = if read.is_packed { SplatFileKind::PackedPly } else { SplatFileKind::Ply };
+            return Ok(with_kind(read.checked, kind));
         }
         SplatFileKind::Sog | SplatFileKind::StreamedSog => {
             read_sog(&mut ZipSource::new(BufReader::new(file), length)?)?
@@ -165,7 +154,7 @@ fn parse(
         SplatFileKind::Ksplat => parse_ksplat(&whole()?)?,
         SplatFileKind::Glb => parse_glb(&whole()?)?,
     };
-    Ok((kind, checked))
+    Ok(with_kind(checked, kind))
 }
 
 /// Reads a SOG from a folder; errors name `path`.

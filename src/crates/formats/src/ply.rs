@@ -20,22 +20,13 @@ use crate::splats::{
     SplatPrimitive, Splats, sh_rest_count,
 };
 
-/// Layout of a PLY of Gaussians.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlyKind {
-    /// A row of floats per Gaussian.
-    Plain,
-    /// Chunks of 256 Gaussians, 16 bytes per Gaussian.
-    Packed,
-}
-
 /// Gaussians of a PLY and their layout.
 #[derive(Debug)]
 pub struct PlySplats {
     /// The Gaussians.
     pub checked: CheckedSplats,
-    /// The layout.
-    pub kind: PlyKind,
+    /// True for chunks of 256 Gaussians with 16 bytes each; else a row of floats each.
+    pub is_packed: bool,
 }
 
 /// Reads Gaussians of either layout from a file of `file_bytes` bytes.
@@ -43,12 +34,13 @@ pub struct PlySplats {
 /// Rows of the plain layout are streamed.
 pub fn parse_ply(input: &mut impl BufRead, file_bytes: u64) -> Result<PlySplats, FormatFault> {
     let head = PlyHeader::read(input)?;
-    if head.element("chunk").is_some() {
-        let checked = read_packed(&head, input, file_bytes)?;
-        return Ok(PlySplats { checked, kind: PlyKind::Packed });
-    }
-    let checked = read_rows(&head, input, file_bytes)?;
-    Ok(PlySplats { checked, kind: PlyKind::Plain })
+    let is_packed = head.element("chunk").is_some();
+    let checked = if is_packed {
+        read_packed(&head, input, file_bytes)?
+    } else {
+        read_rows(&head, input, file_bytes)?
+    };
+    Ok(PlySplats { checked, is_packed })
 }
 
 // Header of a PLY of Gaussians.
@@ -141,9 +133,8 @@ fn rest_note(header: &PlyHeader, file_bytes: u64) -> Option<String> {
     ))
 }
 
-/// True if a comment asks for the 2D filter of Mip-Splatting, in the form of Brush or of Postshot. The last comment
-/// wins.
-fn is_antialiased(header: &PlyHeader) -> bool {
+/// Returns the 2D filter of Mip-Splatting, which Brush and Postshot name in comments. The last comment wins.
+fn antialiasing(header: &PlyHeader) -> Antialiasing {
     let mut flags = header.comments.iter().filter_map(|comment| {
         let comment = comment.to_ascii_lowercase();
         let (key, value) = comment.split_once(' ')?;
@@ -153,7 +144,7 @@ fn is_antialiased(header: &PlyHeader) -> bool {
             _ => None,
         }
     });
-    flags.next_back().unwrap_or(false)
+    if flags.next_back() == Some(true) { Antialiasing::On } else { Antialiasing::Off }
 }
 
 // Reading the plain layout.
@@ -195,11 +186,8 @@ impl RowLayout {
         let if_there = |name: &str| element.has(name).then(|| one(name)).transpose();
         let count = element.properties.iter().filter(|p| p.name.starts_with("f_rest_")).count();
         let means = ["x", "y", "z"].into_iter().map(one).collect::<Result<_, _>>()?;
-        let channels = if element.has("f_dc_0") {
-            None
-        } else {
-            CHANNELS.iter().find(|it| element.has(it[0]))
-        };
+        let has_coefficients = element.has("f_dc_0");
+        let channels = CHANNELS.iter().find(|it| !has_coefficients && element.has(it[0]));
         let (colors, full_channel) = match channels {
             None => (numbered("f_dc_", 3)?, None),
             Some(names) => {
@@ -251,13 +239,6 @@ impl RowLayout {
     fn sh_degree(&self) -> u32 {
         let has_all = |degree: &u32| 3 * sh_rest_count(*degree) <= self.sh_rest.len();
         (0..=MAX_SH_DEGREE).rev().find(has_all).unwrap_or(0)
-    }
-
-    fn primitive(&self) -> SplatPrimitive {
-        match self.third_scale {
-            Some(_) => SplatPrimitive::Gaussians,
-            None => SplatPrimitive::Surfels,
-        }
     }
 
     fn take(&self, row: &[u8], columns: &mut SplatColumns) {
@@ -317,21 +298,19 @@ fn read_rows(
     let Ok(count) = usize::try_from(element.rows) else {
         return damaged(format!("announces {} Gaussians", element.rows));
     };
-    for before in &head.elements[..index] {
-        skip_rows(before, head.encoding, input)?;
-    }
+    let mut rows = Rows { input, encoding: head.encoding };
+    head.elements[..index].iter().try_for_each(|before| rows.skip(before))?;
 
     let mut columns = SplatColumns::with_capacity(layout.sh_degree(), count);
-    columns.primitive = layout.primitive();
-    let at_once = (CHUNK_BYTES / element.row_bytes.max(1)).max(1);
-    let mut buffer = vec![0; element.row_bytes * at_once.min(count)];
-    let mut left = count;
-    while left > 0 {
-        let now = left.min(at_once);
-        let chunk = &mut buffer[..now * element.row_bytes];
-        fill_rows(element, head.encoding, input, chunk)?;
-        let parts: Vec<SplatColumns> = chunk
-            .par_chunks(ROWS_AT_A_TIME * element.row_bytes.max(1))
+    columns.antialiasing = antialiasing(head);
+    if layout.third_scale.is_none() {
+        columns.primitive = SplatPrimitive::Surfels;
+    }
+    // The column `x` makes rows longer than 0 bytes.
+    let at_once = (CHUNK_BYTES / element.row_bytes).max(1);
+    rows.each_part(element, count, at_once, |rows| {
+        let parts: Vec<SplatColumns> = rows
+            .par_chunks(ROWS_AT_A_TIME * element.row_bytes)
             .map(|rows| {
                 let mut part = SplatColumns::with_capacity(layout.sh_degree(), ROWS_AT_A_TIME);
                 rows.chunks_exact(element.row_bytes).for_each(|row| layout.take(row, &mut part));
@@ -339,11 +318,7 @@ fn read_rows(
             })
             .collect();
         parts.iter().for_each(|part| columns.append(part));
-        left -= now;
-    }
-    if is_antialiased(head) {
-        columns.antialiasing = Antialiasing::On;
-    }
+    })?;
     let mut notes = layout.notes;
     notes.extend(rest_note(head, file_bytes));
     if let Some(full) = layout.full_channel {
@@ -379,118 +354,112 @@ fn is_plain(element: &PlyElement, encoding: PlyEncoding) -> bool {
     encoding == PlyEncoding::Little && element.list().is_none()
 }
 
-/// Fills `rows`, a whole number of rows of the element.
-fn fill_rows(
-    element: &PlyElement,
+/// Reader of the rows behind the header.
+struct Rows<'a, R> {
+    input: &'a mut R,
     encoding: PlyEncoding,
-    input: &mut impl BufRead,
-    rows: &mut [u8],
-) -> Result<(), FormatFault> {
-    if is_plain(element, encoding) {
-        return Ok(input.read_exact(rows)?);
-    }
-    if element.row_bytes == 0 {
-        return Ok(());
-    }
-    rows.chunks_exact_mut(element.row_bytes)
-        .try_for_each(|row| read_row(element, encoding, input, row))
 }
 
-/// Skips all rows of an element.
-fn skip_rows(
-    element: &PlyElement,
-    encoding: PlyEncoding,
-    input: &mut impl BufRead,
-) -> Result<(), FormatFault> {
-    if is_plain(element, encoding) {
-        let bytes = least_bytes(element, encoding);
-        io::copy(&mut input.by_ref().take(bytes), &mut io::sink())?;
-        return Ok(());
+impl<R: BufRead> Rows<'_, R> {
+    /// Passes `take` the first `count` rows of an element, at most `at_once` together.
+    fn each_part(
+        &mut self,
+        element: &PlyElement,
+        count: usize,
+        at_once: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), FormatFault> {
+        let mut buffer = vec![0; element.row_bytes * at_once.min(count)];
+        for first in (0..count).step_by(at_once) {
+            let part = &mut buffer[..(count - first).min(at_once) * element.row_bytes];
+            if is_plain(element, self.encoding) {
+                self.input.read_exact(part)?;
+            } else {
+                let mut rows = part.chunks_exact_mut(element.row_bytes);
+                rows.try_for_each(|row| self.read(element, row))?;
+            }
+            take(part);
+        }
+        Ok(())
     }
-    let mut row = vec![0; element.row_bytes];
-    for _ in 0..element.rows {
-        read_row(element, encoding, input, &mut row)?;
-    }
-    Ok(())
-}
 
-fn read_row(
-    element: &PlyElement,
-    encoding: PlyEncoding,
-    input: &mut impl BufRead,
-    row: &mut [u8],
-) -> Result<(), FormatFault> {
-    if encoding == PlyEncoding::Ascii {
-        return read_line(element, input, row);
+    fn skip(&mut self, element: &PlyElement) -> Result<(), FormatFault> {
+        if is_plain(element, self.encoding) {
+            let bytes = least_bytes(element, self.encoding);
+            io::copy(&mut self.input.by_ref().take(bytes), &mut io::sink())?;
+            return Ok(());
+        }
+        let mut row = vec![0; element.row_bytes];
+        (0..element.rows).try_for_each(|_| self.read(element, &mut row))
     }
-    for property in &element.properties {
-        if let Some(length) = property.list {
+
+    fn read(&mut self, element: &PlyElement, row: &mut [u8]) -> Result<(), FormatFault> {
+        if self.encoding == PlyEncoding::Ascii {
+            return self.read_line(element, row);
+        }
+        for property in &element.properties {
+            let Some(length) = property.list else {
+                let to = &mut row[property.offset..][..property.scalar.bytes()];
+                self.read_value(to)?;
+                continue;
+            };
             let mut bytes = [0; 8];
-            read_value(length, encoding, input, &mut bytes[..length.bytes()])?;
+            self.read_value(&mut bytes[..length.bytes()])?;
             let Some(count) = length.value(&bytes).filter(|&count| count >= 0.0) else {
                 return damaged(format!("has a list `{}` of a negative length", property.name));
             };
             let due = u64::from(floor_u32(count)) * property.scalar.bytes() as u64;
-            if io::copy(&mut input.by_ref().take(due), &mut io::sink())? < due {
+            if io::copy(&mut self.input.by_ref().take(due), &mut io::sink())? < due {
                 return damaged(format!("ends in a list `{}`", property.name));
             }
-            continue;
         }
-        let to = &mut row[property.offset..][..property.scalar.bytes()];
-        read_value(property.scalar, encoding, input, to)?;
+        Ok(())
     }
-    Ok(())
-}
 
-fn read_value(
-    kind: Scalar,
-    encoding: PlyEncoding,
-    input: &mut impl BufRead,
-    to: &mut [u8],
-) -> Result<(), FormatFault> {
-    debug_assert_eq!(kind.bytes(), to.len());
-    input.read_exact(to)?;
-    if encoding == PlyEncoding::Big {
-        to.reverse();
-    }
-    Ok(())
-}
-
-/// Reads the next line that is not empty.
-fn read_line(
-    element: &PlyElement,
-    input: &mut impl BufRead,
-    row: &mut [u8],
-) -> Result<(), FormatFault> {
-    let mut line = Vec::new();
-    while line.iter().all(u8::is_ascii_whitespace) {
-        line.clear();
-        if input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
-            return damaged(format!(
-                "is truncated: it has fewer than {} lines of `{}`",
-                element.rows, element.name
-            ));
+    fn read_value(&mut self, to: &mut [u8]) -> Result<(), FormatFault> {
+        self.input.read_exact(to)?;
+        if self.encoding == PlyEncoding::Big {
+            to.reverse();
         }
+        Ok(())
     }
-    let text = String::from_utf8_lossy(&line);
-    let mut words = text.split_ascii_whitespace();
-    let wrong = || {
-        let start: String = text.trim().chars().take(60).collect();
-        FormatFault::damaged(format!("has a line {start:?} that is no row of `{}`", element.name))
-    };
-    for property in &element.properties {
-        if property.list.is_some() {
-            let length: usize =
-                words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
-            if length > 0 {
-                words.nth(length - 1).ok_or_else(wrong)?;
+
+    /// Reads the next line that is not empty.
+    fn read_line(&mut self, element: &PlyElement, row: &mut [u8]) -> Result<(), FormatFault> {
+        let mut line = Vec::new();
+        while line.iter().all(u8::is_ascii_whitespace) {
+            line.clear();
+            if self.input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+                return damaged(format!(
+                    "is truncated: it has fewer than {} lines of `{}`",
+                    element.rows, element.name
+                ));
             }
-            continue;
         }
-        let to = &mut row[property.offset..][..property.scalar.bytes()];
-        words.next().and_then(|word| parse_value(property.scalar, word, to)).ok_or_else(wrong)?;
+        let text = String::from_utf8_lossy(&line);
+        let mut words = text.split_ascii_whitespace();
+        let mut is_row = || {
+            for property in &element.properties {
+                if property.list.is_some() {
+                    let length: usize = words.next()?.parse().ok()?;
+                    if length > 0 {
+                        words.nth(length - 1)?;
+                    }
+                    continue;
+                }
+                let to = &mut row[property.offset..][..property.scalar.bytes()];
+                parse_value(property.scalar, words.next()?, to)?;
+            }
+            words.next().is_none().then_some(())
+        };
+        is_row().ok_or_else(|| {
+            let start: String = text.trim().chars().take(60).collect();
+            FormatFault::damaged(format!(
+                "has a line {start:?} that is no row of `{}`",
+                element.name
+            ))
+        })
     }
-    if words.next().is_some() { Err(wrong()) } else { Ok(()) }
 }
 
 /// Parses a word; `None` if it is not of this type.
@@ -584,7 +553,6 @@ fn header(splats: &Splats) -> Vec<u8> {
 // Packing of a Gaussian into four 32-bit words, relative to the ranges of its chunk of 256 (`PlayCanvas`,
 // `compressed.ply`).
 
-/// Number of Gaussians per chunk.
 const CHUNK_ROWS: usize = 256;
 
 /// Returns the columns of a chunk in order.
@@ -647,32 +615,11 @@ fn share(word: u32, bits: u32) -> f64 {
     f64::from(word & most) / f64::from(most)
 }
 
-/// Ranges of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PackedRanges {
     means: Range3,
     log_scales: Range3,
     colors: Range3,
-}
-
-/// Values of a Gaussian without harmonics above degree 0.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct PackedSplat {
-    mean: [f32; 3],
-    log_scale: [f32; 3],
-    rotation: UnitQuat,
-    sh_dc: [f32; 3],
-    opacity_logit: f32,
-}
-
-impl PackedSplat {
-    fn append_to(self, columns: &mut SplatColumns) {
-        columns.means.push(self.mean);
-        columns.log_scales.push(self.log_scale);
-        columns.rotations.push(self.rotation);
-        columns.sh_dc.push(self.sh_dc);
-        columns.opacity_logits.push(self.opacity_logit);
-    }
 }
 
 /// Clamps scales to the stored range.
@@ -686,31 +633,28 @@ fn color(sh_dc: [f32; 3]) -> [f32; 3] {
 }
 
 impl PackedRanges {
-    fn pack(&self, splat: &PackedSplat) -> [u32; 4] {
-        let color = color(splat.sh_dc);
+    fn pack(&self, columns: &SplatColumns, row: usize) -> [u32; 4] {
+        let color = color(columns.sh_dc[row]);
         let [r, g, b] = [0, 1, 2].map(|i| step(self.colors.share(i, color[i]), 8));
-        let opacity = step(sigmoid(splat.opacity_logit), 8);
+        let opacity = step(sigmoid(columns.opacity_logits[row]), 8);
         [
-            self.means.pack(splat.mean),
-            pack_rotation(splat.rotation),
-            self.log_scales.pack(cut_scale(splat.log_scale)),
+            self.means.pack(columns.means[row]),
+            pack_rotation(columns.rotations[row]),
+            self.log_scales.pack(cut_scale(columns.log_scales[row])),
             r << 24 | g << 16 | b << 8 | opacity,
         ]
     }
 
-    fn unpack(&self, words: [u32; 4]) -> PackedSplat {
-        let [position, rotation, scale, shade] = words;
+    /// Appends a Gaussian without its harmonics above degree 0.
+    fn unpack(&self, [position, rotation, scale, shade]: [u32; 4], to: &mut SplatColumns) {
         let color = [24, 16, 8].map(|shift| share(shade >> shift, 8));
-        let sh_dc = std::array::from_fn(|i| {
+        to.means.push(self.means.unpack(position));
+        to.log_scales.push(self.log_scales.unpack(scale));
+        to.rotations.push(unpack_rotation(rotation));
+        to.sh_dc.push(std::array::from_fn(|i| {
             to_f32((f64::from(self.colors.value(i, color[i])) - 0.5) / SH_C0)
-        });
-        PackedSplat {
-            mean: self.means.unpack(position),
-            log_scale: self.log_scales.unpack(scale),
-            rotation: unpack_rotation(rotation),
-            sh_dc,
-            opacity_logit: logit_of_byte(shade.to_le_bytes()[0]),
-        }
+        }));
+        to.opacity_logits.push(logit_of_byte(shade.to_le_bytes()[0]));
     }
 }
 
@@ -755,137 +699,96 @@ fn read_packed(
 ) -> Result<CheckedSplats, FormatFault> {
     let tables = PackedTables::of(head)?;
     check_length(head, head.elements.len(), file_bytes)?;
+    let mut rows = Rows { input, encoding: head.encoding };
     let mut columns = SplatColumns::with_capacity(tables.sh_degree, tables.count);
+    columns.antialiasing = antialiasing(head);
     let mut ranges = Vec::new();
     for element in &head.elements {
-        match element.name.as_str() {
-            "chunk" => {
-                let mut rows = vec![0; element.row_bytes * tables.count.div_ceil(CHUNK_ROWS)];
-                fill_rows(element, head.encoding, input, &mut rows)?;
-                ranges = tables.ranges(&rows)?;
-            }
-            "vertex" => {
-                let mut rows = vec![0; element.row_bytes * CHUNK_ROWS];
-                for (first, range) in (0..tables.count).step_by(CHUNK_ROWS).zip(&ranges) {
-                    let count = (tables.count - first).min(CHUNK_ROWS);
-                    let chunk = &mut rows[..count * element.row_bytes];
-                    fill_rows(element, head.encoding, input, chunk)?;
-                    tables.take_rows(chunk, range, &mut columns)?;
+        let is = |table: &PlyElement| std::ptr::eq(table, element);
+        if is(tables.chunk) {
+            let count = tables.count.div_ceil(CHUNK_ROWS);
+            rows.each_part(element, count, CHUNK_ROWS, |part| {
+                let rows = part.chunks_exact(element.row_bytes);
+                ranges.extend(rows.map(|row| tables.ranges_of(row)));
+            })?;
+        } else if is(tables.vertex) {
+            let mut ranges = ranges.iter();
+            rows.each_part(element, tables.count, CHUNK_ROWS, |part| {
+                let Some(range) = ranges.next() else { return };
+                let rows = part.chunks_exact(element.row_bytes);
+                rows.for_each(|row| range.unpack(tables.words_of(row), &mut columns));
+            })?;
+        } else if tables.harmonics.is_some_and(is) {
+            let k = sh_rest_count(tables.sh_degree);
+            rows.each_part(element, tables.count, CHUNK_ROWS, |part| {
+                for row in part.chunks_exact(element.row_bytes) {
+                    let channel = |c: usize, i: usize| unpack_harmonic(row[c * k + i]);
+                    columns.sh_rest.extend((0..k).map(|i| [0, 1, 2].map(|c| channel(c, i))));
                 }
-            }
-            "sh" => {
-                let k = sh_rest_count(tables.sh_degree);
-                let mut rows = vec![0; element.row_bytes * CHUNK_ROWS];
-                for first in (0..tables.count).step_by(CHUNK_ROWS) {
-                    let count = (tables.count - first).min(CHUNK_ROWS);
-                    let chunk = &mut rows[..count * element.row_bytes];
-                    fill_rows(element, head.encoding, input, chunk)?;
-                    for row in chunk.chunks_exact(element.row_bytes) {
-                        let channel = |c: usize, i: usize| unpack_harmonic(row[c * k + i]);
-                        columns.sh_rest.extend((0..k).map(|i| [0, 1, 2].map(|c| channel(c, i))));
-                    }
-                }
-            }
-            _ => {
-                skip_rows(element, head.encoding, input)?;
-            }
+            })?;
+        } else {
+            rows.skip(element)?;
         }
-    }
-    if is_antialiased(head) {
-        columns.antialiasing = Antialiasing::On;
     }
     let mut checked = Splats::from_columns(columns)?;
     checked.notes.extend(rest_note(head, file_bytes));
     Ok(checked)
 }
 
-/// Columns of the tables.
-struct PackedTables {
+struct PackedTables<'a> {
     count: usize,
     sh_degree: u32,
-    range_bytes: usize,
-    /// Offsets of the ranges; files of 2023 have no ranges of colours.
-    ranges: Vec<usize>,
-    row_bytes: usize,
-    words: Vec<usize>,
+    chunk: &'a PlyElement,
+    vertex: &'a PlyElement,
+    harmonics: Option<&'a PlyElement>,
+    /// Columns of the chunks; files of 2023 have no ranges of colours.
+    ranges: Vec<&'a PlyProperty>,
+    words: Vec<&'a PlyProperty>,
 }
 
-impl PackedTables {
-    fn of(head: &PlyHeader) -> Result<Self, FormatFault> {
+impl<'a> PackedTables<'a> {
+    fn of(head: &'a PlyHeader) -> Result<Self, FormatFault> {
         let ((chunk_index, chunk), (index, vertex)) =
             (element(head, "chunk")?, element(head, "vertex")?);
         if chunk_index > index {
             return damaged("has its chunks behind its Gaussians");
         }
-        let count = vertex.rows;
-        if chunk.rows != count.div_ceil(CHUNK_ROWS as u64) {
+        let rows = vertex.rows;
+        if chunk.rows != rows.div_ceil(CHUNK_ROWS as u64) {
             return damaged(format!(
-                "has {} chunks for {count} Gaussians; one holds {CHUNK_ROWS}",
+                "has {} chunks for {rows} Gaussians; one holds {CHUNK_ROWS}",
                 chunk.rows
             ));
         }
-        let has_colors = chunk.has("min_r");
-        let names: Vec<String> = range_names().take(if has_colors { 18 } else { 12 }).collect();
-        let sh_degree = packed_degree(head, count)?;
+        let numbers = if chunk.has("min_r") { 18 } else { 12 };
+        let range = |name: String| column(chunk, &name, &[Scalar::F32]);
+        let word = |name| column(vertex, name, &[Scalar::U32]);
+        let sh_degree = packed_degree(head, rows)?;
+        let Ok(count) = usize::try_from(rows) else {
+            return damaged(format!("announces {rows} Gaussians"));
+        };
         Ok(Self {
-            count: usize::try_from(count).map_err(|_too_many| {
-                FormatFault::damaged(format!("announces {count} Gaussians"))
-            })?,
+            count,
             sh_degree,
-            range_bytes: chunk.row_bytes,
-            ranges: offsets(chunk, &names, Scalar::F32)?,
-            row_bytes: vertex.row_bytes,
-            words: offsets(vertex, &WORD_NAMES, Scalar::U32)?,
+            chunk,
+            vertex,
+            harmonics: head.element("sh"),
+            ranges: range_names().take(numbers).map(range).collect::<Result<_, _>>()?,
+            words: WORD_NAMES.into_iter().map(word).collect::<Result<_, _>>()?,
         })
     }
 
-    fn ranges(&self, bytes: &[u8]) -> Result<Vec<PackedRanges>, FormatFault> {
-        let rows = bytes.chunks_exact(self.range_bytes.max(1));
-        let ranges = rows.map(|row| {
-            let triple = |first: usize| -> Option<[f32; 3]> {
-                let at = self.ranges.get(first..first + 3)?;
-                let mut values = [0.0; 3];
-                for (value, &offset) in values.iter_mut().zip(at) {
-                    *value = f32::from_le_bytes(*row.get(offset..)?.first_chunk()?);
-                }
-                Some(values)
-            };
-            let range =
-                |first: usize| Some(Range3 { low: triple(first)?, high: triple(first + 3)? });
-            Some(PackedRanges {
-                means: range(0)?,
-                log_scales: range(6)?,
-                colors: range(12).unwrap_or(Range3 { low: [0.0; 3], high: [1.0; 3] }),
-            })
-        });
-        ranges.collect::<Option<_>>().ok_or_else(|| FormatFault::damaged("has chunks cut short"))
+    fn ranges_of(&self, row: &[u8]) -> PackedRanges {
+        let triple = |first: usize| std::array::from_fn(|i| value(self.ranges[first + i], row));
+        let range = |first: usize| Range3 { low: triple(first), high: triple(first + 3) };
+        let has_colors = self.ranges.len() > 12;
+        let colors = if has_colors { range(12) } else { Range3 { low: [0.0; 3], high: [1.0; 3] } };
+        PackedRanges { means: range(0), log_scales: range(6), colors }
     }
 
-    fn take_rows(
-        &self,
-        rows: &[u8],
-        ranges: &PackedRanges,
-        to: &mut SplatColumns,
-    ) -> Result<(), FormatFault> {
-        for row in rows.chunks_exact(self.row_bytes) {
-            let mut words = [0; 4];
-            for (word, &offset) in words.iter_mut().zip(&self.words) {
-                let bytes = row.get(offset..).and_then(|bytes| bytes.first_chunk());
-                let bytes = bytes.ok_or_else(|| FormatFault::damaged("has rows cut short"))?;
-                *word = u32::from_le_bytes(*bytes);
-            }
-            ranges.unpack(words).append_to(to);
-        }
-        Ok(())
+    fn words_of(&self, row: &[u8]) -> [u32; 4] {
+        std::array::from_fn(|i| floor_u32(self.words[i].value(row)))
     }
-}
-
-fn offsets(
-    element: &PlyElement,
-    names: &[impl AsRef<str>],
-    kind: Scalar,
-) -> Result<Vec<usize>, FormatFault> {
-    names.iter().map(|name| Ok(column(element, name.as_ref(), &[kind])?.offset)).collect()
 }
 
 /// Returns the SH degree of the table `sh`; 0 without a table.
@@ -897,7 +800,9 @@ fn packed_degree(head: &PlyHeader, count: u64) -> Result<u32, FormatFault> {
     let values = table.properties.len();
     let is_named = |i: usize| {
         let property = &table.properties[i];
-        property.scalar == Scalar::U8 && property.name == format!("f_rest_{i}")
+        property.scalar == Scalar::U8
+            && property.list.is_none()
+            && property.name == format!("f_rest_{i}")
     };
     let degree = (1..=3).find(|&degree| 3 * sh_rest_count(degree) == values);
     degree.filter(|_| (0..values).all(is_named)).ok_or_else(|| {
@@ -926,15 +831,9 @@ pub fn write_packed_ply(splats: &Splats, out: &mut dyn Write) -> io::Result<Wors
         let mut stored = SplatColumns::with_capacity(columns.sh_degree, rows.len());
         for &row in rows {
             let row = row as usize;
-            let packed = chunk.pack(&PackedSplat {
-                mean: columns.means[row],
-                log_scale: columns.log_scales[row],
-                rotation: columns.rotations[row],
-                sh_dc: columns.sh_dc[row],
-                opacity_logit: columns.opacity_logits[row],
-            });
+            let packed = chunk.pack(columns, row);
             words.extend(packed.into_iter().flat_map(u32::to_le_bytes));
-            chunk.unpack(packed).append_to(&mut stored);
+            chunk.unpack(packed, &mut stored);
             let rest = columns.rest(row).iter();
             stored.sh_rest.extend(rest.map(|c| c.map(|c| unpack_harmonic(pack_harmonic(c)))));
         }
@@ -979,25 +878,24 @@ fn write_harmonics(columns: &SplatColumns, order: &[u32], out: &mut dyn Write) -
 
 fn packed_header(splats: &Splats) -> Vec<u8> {
     let count = splats.len();
-    let mut packed_header = NewPlyHeader::default();
+    let mut header = NewPlyHeader::default();
     if splats.columns().antialiasing == Antialiasing::On {
-        packed_header.comment(MIP_COMMENT);
+        header.comment(MIP_COMMENT);
     }
-    packed_header
-        .element("chunk", count.div_ceil(CHUNK_ROWS))
-        .properties(Scalar::F32, range_names());
-    packed_header.element("vertex", count).properties(Scalar::U32, WORD_NAMES);
-    let packed_degree = 3 * sh_rest_count(splats.sh_degree());
-    if packed_degree > 0 {
-        let names = (0..packed_degree).map(|i| format!("f_rest_{i}"));
-        packed_header.element("sh", count).properties(Scalar::U8, names);
+    header.element("chunk", count.div_ceil(CHUNK_ROWS)).properties(Scalar::F32, range_names());
+    header.element("vertex", count).properties(Scalar::U32, WORD_NAMES);
+    let values = 3 * sh_rest_count(splats.sh_degree());
+    if values > 0 {
+        let names = (0..values).map(|i| format!("f_rest_{i}"));
+        header.element("sh", count).properties(Scalar::U8, names);
     }
-    packed_header.end()
+    header.end()
 }
 
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use splat_mesh::narrow::{floor_usize, round_u16};
 
     use super::*;
     use crate::splats::known_splats::{hard_splats, random_splats, random_surfels};
@@ -1021,7 +919,7 @@ mod tests {
         for antialiasing in [Antialiasing::Off, Antialiasing::On] {
             splats.columns_mut().antialiasing = antialiasing;
             let read = parsed(&plain(&splats)).unwrap();
-            assert_eq!((read.kind, read.checked.dropped), (PlyKind::Plain, 0));
+            assert_eq!((read.is_packed, read.checked.dropped), (false, 0));
             assert!(read.checked.splats == splats);
         }
     }
@@ -1089,119 +987,92 @@ mod tests {
         assert_eq!(found == Antialiasing::On, is_on);
     }
 
-    /// Creates a file with doubles, another order, foreign columns, a preceding element and a 3D filter.
-    fn foreign_file() -> Vec<u8> {
-        let mut bytes = b"ply\r\nformat binary_little_endian 1.0\r\ncomment by hand\r\n".to_vec();
-        bytes.extend(b"element camera 2\r\nproperty int id\r\nelement vertex 1\r\n");
-        let names = ["rot_3", "rot_2", "rot_1", "rot_0", "opacity", "scale_2", "scale_1"];
-        let more = ["scale_0", "f_dc_2", "f_dc_1", "f_dc_0", "z", "y"];
-        for name in names.iter().chain(&more) {
-            bytes.extend(format!("property float {name}\r\n").bytes());
-        }
-        bytes.extend(b"property uchar label\r\nproperty double x\r\nend_header\r\n");
-        bytes.extend([9_u8; 8]);
-        for value in 1..=13_u8 {
-            bytes.extend(f32::from(value).to_le_bytes());
-        }
-        bytes.push(200);
-        bytes.extend(14.0_f64.to_le_bytes());
-        bytes
-    }
+    /// Name, type and value of a column; the value of a list is its length.
+    type Cell<'a> = (&'a str, &'static str, f64);
 
-    /// A typed column value, or a list of values.
-    #[derive(Clone, Copy)]
-    enum Cell {
-        Float(f32),
-        Double(f64),
-        Byte(u8),
-        Word(u16),
-        /// Items of type int, with a length of type uchar.
-        List(&'static [i32]),
-    }
+    const LIST: &str = "list uchar int";
+    const ITEMS: [i32; 3] = [7, -8, 9];
 
-    impl Cell {
-        /// Returns the type, the little-endian values and the text.
-        fn parts(self) -> (&'static str, Vec<Vec<u8>>, String) {
-            match self {
-                Self::Float(x) => ("float", vec![x.to_le_bytes().to_vec()], x.to_string()),
-                Self::Double(x) => ("double", vec![x.to_le_bytes().to_vec()], x.to_string()),
-                Self::Byte(x) => ("uchar", vec![vec![x]], x.to_string()),
-                Self::Word(x) => ("ushort", vec![x.to_le_bytes().to_vec()], x.to_string()),
-                Self::List(items) => {
-                    let count = u8::try_from(items.len()).unwrap();
-                    let values = items.iter().map(|item| item.to_le_bytes().to_vec());
-                    let values = std::iter::once(vec![count]).chain(values).collect();
-                    let join = |text: String, item: &i32| format!("{text} {item}");
-                    ("list uchar int", values, items.iter().fold(count.to_string(), join))
-                }
+    /// Returns the little-endian values of a cell.
+    fn values(kind: &str, value: f64) -> Vec<Vec<u8>> {
+        match kind {
+            "float" => vec![to_f32(value).to_le_bytes().to_vec()],
+            "double" => vec![value.to_le_bytes().to_vec()],
+            "uchar" => vec![vec![round_u8(value)]],
+            "ushort" => vec![round_u16(value).to_le_bytes().to_vec()],
+            _ => {
+                let items = ITEMS.iter().take(floor_usize(value));
+                let items = items.map(|item| item.to_le_bytes().to_vec());
+                std::iter::once(vec![round_u8(value)]).chain(items).collect()
             }
         }
     }
 
-    /// Encodes two rows after an element with lists.
-    fn encoded(encoding: &str, rows: [&[(&str, Cell)]; 2]) -> Vec<u8> {
+    fn text(kind: &str, value: f64) -> String {
+        let items = if kind == LIST { &ITEMS[..floor_usize(value)] } else { &[] };
+        items.iter().fold(value.to_string(), |text, item| format!("{text} {item}"))
+    }
+
+    /// Encodes two rows after an element with a list and one without.
+    fn encoded(encoding: &str, rows: [&[Cell<'_>]; 2]) -> Vec<u8> {
+        let columns = rows[0].iter().map(|(name, kind, _)| format!("property {kind} {name}\r\n"));
         let mut bytes = format!(
-            "ply\nformat {encoding} 1.0\nelement camera 1\nproperty list ushort float values\n\
-             element vertex 2\n"
+            "ply\r\nformat {encoding} 1.0\r\ncomment by hand\r\nelement camera 1\r\n\
+             property list ushort float values\r\nelement frame 2\r\nproperty ushort id\r\n\
+             element vertex 2\r\n{}end_header\r\n",
+            columns.collect::<String>()
         )
         .into_bytes();
-        for (name, cell) in rows[0] {
-            bytes.extend(format!("property {} {name}\n", cell.parts().0).bytes());
-        }
-        bytes.extend(b"end_header\n");
-        let is_big = encoding == "binary_big_endian";
-        let mut put = |mut value: Vec<u8>| {
-            if is_big {
-                value.reverse();
-            }
-            bytes.extend(value);
-        };
         if encoding == "ascii" {
-            let line = |row: &[(&str, Cell)]| {
-                row.iter().map(|(_, cell)| cell.parts().2).collect::<Vec<_>>().join("  ")
+            let line = |row: &[Cell<'_>]| {
+                row.iter().map(|(_, kind, x)| text(kind, *x)).collect::<Vec<_>>().join("  ")
             };
+            let [first, second] = rows.map(line);
             // The last line has no newline.
-            bytes.extend(format!("2 0.5 1\n\n{}\r\n{}", line(rows[0]), line(rows[1])).bytes());
+            bytes.extend(format!("2 0.5 1\n8\n9\n\n{first}\r\n{second}").bytes());
             return bytes;
         }
-        [
-            2_u16.to_le_bytes().to_vec(),
-            0.5_f32.to_le_bytes().to_vec(),
-            1.0_f32.to_le_bytes().to_vec(),
-        ]
-        .into_iter()
-        .for_each(&mut put);
-        rows.iter().flat_map(|row| row.iter()).flat_map(|(_, cell)| cell.parts().1).for_each(put);
+        let before =
+            [("ushort", 2.0), ("float", 0.5), ("float", 1.0), ("ushort", 8.0), ("ushort", 9.0)];
+        let cells = rows.into_iter().flatten().map(|&(_, kind, value)| (kind, value));
+        for (kind, value) in before.into_iter().chain(cells) {
+            for mut value in values(kind, value) {
+                if encoding == "binary_big_endian" {
+                    value.reverse();
+                }
+                bytes.extend(value);
+            }
+        }
         bytes
     }
 
     /// Returns the columns that all rows have.
-    fn geometry(x: f32) -> Vec<(&'static str, Cell)> {
+    fn geometry(x: f64) -> Vec<Cell<'static>> {
         let names = ["x", "y", "z", "opacity", "scale_0", "scale_1", "scale_2"];
-        let mut cells: Vec<_> = names.into_iter().map(|name| (name, Cell::Float(x))).collect();
-        cells[5].1 = Cell::Float(f32::NEG_INFINITY);
-        cells.extend([("rot_0", Cell::Double(1.0)), ("rot_1", Cell::Float(0.0))]);
-        cells.extend([("rot_2", Cell::Float(0.0)), ("rot_3", Cell::Float(0.0))]);
+        let mut cells: Vec<_> = names.map(|name| (name, "float", x)).into();
+        cells[5].2 = f64::NEG_INFINITY;
+        cells.extend([("rot_0", "double", 1.0), ("rot_1", "float", 0.0)]);
+        cells.extend([("rot_2", "float", 0.0), ("rot_3", "float", 0.0)]);
         cells
     }
 
     #[rstest]
-    #[case::coefficients(&[("f_dc_0", Cell::Float(0.5)), ("f_dc_1", Cell::Double(-1.0)), ("f_dc_2", Cell::Float(0.0))], [0.5, -1.0, 0.0])]
-    #[case::bytes(&[("blue", Cell::Byte(0)), ("green", Cell::Byte(255)), ("red", Cell::Byte(51))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
-    #[case::diffuse(&[("diffuse_red", Cell::Byte(51)), ("diffuse_green", Cell::Byte(255)), ("diffuse_blue", Cell::Byte(0)), ("alpha", Cell::Byte(9))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
-    #[case::words(&[("red", Cell::Word(13_107)), ("green", Cell::Word(65_535)), ("blue", Cell::Word(0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
-    #[case::shares(&[("red", Cell::Float(0.2)), ("green", Cell::Float(1.0)), ("blue", Cell::Float(0.0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
-    #[case::floats_to_255(&[("r", Cell::Double(51.0)), ("g", Cell::Double(255.0)), ("b", Cell::Double(0.0))], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::coefficients(&[("f_dc_0", "float", 0.5), ("f_dc_1", "double", -1.0), ("f_dc_2", "float", 0.0)], [0.5, -1.0, 0.0])]
+    #[case::bytes(&[("blue", "uchar", 0.0), ("green", "uchar", 255.0), ("red", "uchar", 51.0)], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::diffuse(&[("diffuse_red", "uchar", 51.0), ("diffuse_green", "uchar", 255.0), ("diffuse_blue", "uchar", 0.0), ("alpha", "uchar", 9.0)], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::words(&[("red", "ushort", 13_107.0), ("green", "ushort", 65_535.0), ("blue", "ushort", 0.0)], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::shares(&[("red", "float", 0.2), ("green", "float", 1.0), ("blue", "float", 0.0)], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
+    #[case::floats_to_255(&[("r", "double", 51.0), ("g", "double", 255.0), ("b", "double", 0.0)], [-1.063_472_3, 1.772_453_9, -1.772_453_9])]
     fn every_encoding_and_type_of_colours_is_read(
-        #[case] colors: &[(&'static str, Cell)],
+        #[case] colors: &[Cell<'static>],
         #[case] expected: [f32; 3],
         #[values("ascii", "binary_little_endian", "binary_big_endian")] encoding: &str,
         #[values(false, true)] has_lists: bool,
     ) {
         let [mut first, mut second] = [1.5, 3.0].map(|x| [geometry(x), colors.to_vec()].concat());
         if has_lists {
-            first.insert(2, ("neighbours", Cell::List(&[7, -8, 9])));
-            second.insert(2, ("neighbours", Cell::List(&[])));
+            first.insert(2, ("neighbours", LIST, 3.0));
+            second.insert(2, ("neighbours", LIST, 0.0));
         }
         let read = parsed(&encoded(encoding, [&first, &second])).unwrap().checked;
         let columns = read.splats.columns();
@@ -1220,9 +1091,8 @@ mod tests {
         {
             let names: Vec<String> = (0..columns).map(|k| format!("f_rest_{k}")).collect();
             let mut row = geometry(1.0);
-            let colors = ["f_dc_0", "f_dc_1", "f_dc_2"].map(|name| (name, Cell::Float(0.0)));
-            row.extend(colors);
-            row.extend(names.iter().zip(0_u8..).map(|(name, k)| (&**name, Cell::Float(k.into()))));
+            row.extend(["f_dc_0", "f_dc_1", "f_dc_2"].map(|name| (name, "float", 0.0)));
+            row.extend(names.iter().zip(0_u8..).map(|(name, k)| (&**name, "float", k.into())));
             let read = parsed(&encoded("ascii", [&row, &row])).unwrap().checked;
             assert_eq!(
                 (read.splats.sh_degree(), read.notes.len()),
@@ -1240,9 +1110,8 @@ mod tests {
     #[case("1 2", "1", "no row of `vertex`")]
     #[case("1 2\n", "", "fewer than 2 lines")]
     fn broken_text_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
-        let columns = geometry(1.0);
-        let colors = ["red", "green"].map(|name| (name, Cell::Byte(1)));
-        let row = [&columns[..], &colors, &[("blue", Cell::Byte(2))]].concat();
+        let colors = [("red", "uchar", 1.0), ("green", "uchar", 1.0), ("blue", "uchar", 2.0)];
+        let row = [geometry(1.0), colors.to_vec()].concat();
         let bytes = encoded("ascii", [&row, &row]);
         let text = String::from_utf8(bytes).unwrap().replace("1  2", "1 2");
         let at = text.rfind(from.trim_end()).unwrap();
@@ -1256,11 +1125,18 @@ mod tests {
 
     #[test]
     fn columns_are_found_by_name_and_others_are_ignored() {
-        let splats = parsed(&foreign_file()).unwrap().checked.splats;
+        let names = ["rot_3", "rot_2", "rot_1", "rot_0", "opacity", "scale_2", "scale_1"];
+        let more = ["scale_0", "f_dc_2", "f_dc_1", "f_dc_0", "z", "y"];
+        let names = names.iter().chain(&more).zip(1_u8..);
+        let mut row: Vec<Cell<'_>> =
+            names.map(|(name, value)| (*name, "float", value.into())).collect();
+        row.extend([("label", "uchar", 200.0), ("x", "double", 14.0)]);
+        let file = encoded("binary_little_endian", [&row, &row]);
+        let splats = parsed(&file).unwrap().checked.splats;
         let columns = splats.columns();
         assert_eq!((columns.sh_degree, columns.means[0]), (0, [14.0, 13.0, 12.0]));
         assert_eq!((columns.sh_dc[0], columns.log_scales[0]), ([11.0, 10.0, 9.0], [8.0, 7.0, 6.0]));
-        assert_eq!(columns.opacity_logits, [5.0]);
+        assert_eq!(columns.opacity_logits, [5.0; 2]);
         let length = 30.0_f32.sqrt();
         for (found, expected) in columns.rotations[0].iter().zip([4.0, 3.0, 2.0, 1.0]) {
             assert!((found - expected / length).abs() < 1e-6);
@@ -1334,7 +1210,7 @@ mod tests {
     ) {
         let (bytes, worst) = packed(&random_splats(count, sh_degree, 4));
         let read = parsed(&bytes).unwrap();
-        assert_eq!((read.kind, read.checked.splats.len()), (PlyKind::Packed, count));
+        assert_eq!((read.is_packed, read.checked.splats.len()), (true, count));
         assert_eq!(read.checked.splats.sh_degree(), sh_degree);
         // Half a step in a chunk: at most 20 units in 10 bits, 5 in 10, 0.96 in 8; half of 1/255 for opacities; half of
         // 1/32 for coefficients. Rotation components have an error of half of √2/1023, and the largest up to three
@@ -1385,6 +1261,7 @@ mod tests {
     #[rstest]
     #[case("element chunk 2", "element chunk 1", "1 chunks for 300")]
     #[case("element sh 300", "element sh 299", "299 rows of SH")]
+    #[case("property uchar f_rest_0", "property list uchar uchar f_rest_0", "9 columns of SH")]
     #[case("property uint packed_color", "property float packed_color", "packed_color")]
     #[case("element vertex 300", "element vertex 4294967295", "chunks for 4294967295")]
     fn broken_packed_header_is_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {

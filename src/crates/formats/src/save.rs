@@ -252,7 +252,6 @@ pub fn write_with(
     Ok(WriteReport { splats: splats.len(), bytes, errors, notes })
 }
 
-/// Returns the message about a large page.
 fn note_of_page(path: &Path, bytes: u64) -> Option<String> {
     (bytes > LARGE_PAGE_BYTES).then(|| {
         format!(

@@ -1,9 +1,9 @@
 //! In-memory Gaussians, common to all formats.
 
 use rayon::prelude::*;
+use splat_mesh::narrow::{round_u8, to_f32};
 
-use crate::geometry::sigmoid;
-use crate::geometry::{UnitQuat, normalised};
+use crate::geometry::{UnitQuat, logit_of_byte, normalised, sigmoid};
 
 /// Highest supported SH degree.
 pub const MAX_SH_DEGREE: u32 = 3;
@@ -86,14 +86,13 @@ impl SplatColumns {
     pub fn with_capacity(sh_degree: u32, count: usize) -> Self {
         Self {
             sh_degree,
-            antialiasing: Antialiasing::default(),
-            primitive: SplatPrimitive::default(),
             means: Vec::with_capacity(count),
             log_scales: Vec::with_capacity(count),
             rotations: Vec::with_capacity(count),
             opacity_logits: Vec::with_capacity(count),
             sh_dc: Vec::with_capacity(count),
             sh_rest: Vec::with_capacity(count * sh_rest_count(sh_degree)),
+            ..Self::default()
         }
     }
 
@@ -121,6 +120,19 @@ impl SplatColumns {
     pub fn rest(&self, row: usize) -> &[[f32; 3]] {
         let width = sh_rest_count(self.sh_degree);
         &self.sh_rest[row * width..][..width]
+    }
+
+    /// Returns red, green, blue and opacity of a row.
+    pub(crate) fn color_bytes(&self, row: usize) -> [u8; 4] {
+        let [r, g, b] = self.sh_dc[row].map(|c| round_u8(255.0 * (0.5 + SH_C0 * f64::from(c))));
+        [r, g, b, round_u8(255.0 * sigmoid(self.opacity_logits[row]))]
+    }
+
+    /// Appends red, green, blue and opacity to their columns.
+    pub(crate) fn push_color_bytes(&mut self, [r, g, b, opacity]: [u8; 4]) {
+        let coefficient = |byte: u8| to_f32((f64::from(byte) / 255.0 - 0.5) / SH_C0);
+        self.sh_dc.push([r, g, b].map(coefficient));
+        self.opacity_logits.push(logit_of_byte(opacity));
     }
 
     /// Returns the coefficients above degree 0, row by row; none for degree 0.
@@ -401,7 +413,6 @@ pub(crate) mod known_splats {
         Splats::from_columns(columns).unwrap().splats
     }
 
-    /// Creates random surfels.
     pub(crate) fn random_surfels(count: usize, sh_degree: u32, seed: u64) -> Splats {
         let mut splats = random_splats(count, sh_degree, seed);
         let columns = splats.columns_mut();
@@ -410,7 +421,6 @@ pub(crate) mod known_splats {
         splats
     }
 
-    /// Creates Gaussians at these centres.
     pub(crate) fn splats_at(means: &[[f32; 3]]) -> Splats {
         let mut columns = random_splats(means.len(), 0, 0).into_columns();
         columns.means = means.to_vec();
@@ -430,7 +440,6 @@ pub(crate) mod known_splats {
         Splats::from_columns(columns).unwrap().splats
     }
 
-    /// Creates a camera with this name.
     pub(crate) fn camera(name: &str) -> SceneCamera {
         SceneCamera {
             name: name.to_owned(),
@@ -443,7 +452,6 @@ pub(crate) mod known_splats {
         }
     }
 
-    /// Runs `work` in a pool of this number of threads.
     pub(crate) fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
     }

@@ -19,10 +19,8 @@ use crate::splats::{CheckedSplats, LEAST_LOG_SCALE, SH_C0, SplatColumns, Splats,
 
 // `lod-meta.json` of a streamed SOG.
 
-/// File name of the list.
 pub(crate) const LOD_META_NAME: &str = "lod-meta.json";
 
-/// Supported version.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -89,12 +87,21 @@ pub fn read_streamed(parts: &mut dyn PartSource) -> Result<CheckedSplats, Format
     let mut all = CheckedSplats::default();
     let mut columns: Option<SplatColumns> = None;
     for (name, runs) in meta.filenames.iter().zip(&runs).filter(|(_, runs)| !runs.is_empty()) {
-        let found = read_sog(&mut ChunkSource::new(name, parts)?)?;
-        all.dropped += found.dropped;
+        let folder = name.strip_suffix("/meta.json").unwrap_or(name);
+        check_name(folder)?;
+        let found = read_sog(&mut ChunkSource { folder, parts })?;
         if found.dropped > 0 {
             return damaged(format!("has rows in {name} that cannot be drawn"));
         }
-        append(&mut columns, chosen(name, &found.splats, runs)?)?;
+        let more = chosen(name, &found.splats, runs)?.into_columns();
+        match &mut columns {
+            None => columns = Some(more),
+            Some(to) if to.sh_degree == more.sh_degree => to.append(&more),
+            Some(to) => {
+                let degrees = format!("{} and {}", to.sh_degree, more.sh_degree);
+                return damaged(format!("has files of SH degree {degrees}"));
+            }
+        }
     }
     all.splats = Splats::from_columns(columns.unwrap_or_default())?.splats;
     if let Some(&expected) = meta.counts.first()
@@ -140,32 +147,9 @@ fn chosen(name: &str, splats: &Splats, runs: &[StreamedRun]) -> Result<Splats, F
     Ok(splats.rows(&order))
 }
 
-fn append(to: &mut Option<SplatColumns>, more: Splats) -> Result<(), FormatFault> {
-    let more = more.into_columns();
-    let Some(to) = to else {
-        *to = Some(more);
-        return Ok(());
-    };
-    if to.sh_degree != more.sh_degree {
-        return damaged(format!("has files of SH degree {} and {}", to.sh_degree, more.sh_degree));
-    }
-    to.append(&more);
-    Ok(())
-}
-
-/// Parts in a subfolder.
 struct ChunkSource<'a> {
     folder: &'a str,
     parts: &'a mut dyn PartSource,
-}
-
-impl<'a> ChunkSource<'a> {
-    /// Opens the folder of a file name in the list: `folder/meta.json`.
-    fn new(name: &'a str, parts: &'a mut dyn PartSource) -> Result<Self, FormatFault> {
-        let folder = name.strip_suffix("/meta.json").unwrap_or(name);
-        check_name(folder)?;
-        Ok(Self { folder, parts })
-    }
 }
 
 impl PartSource for ChunkSource<'_> {
@@ -197,19 +181,23 @@ struct LevelRow {
 #[derive(Debug)]
 enum SplitNode {
     Inner(Box<[Self; 2]>),
-    Leaf(Vec<LevelRow>),
+    Leaf(LeafRuns),
 }
 
 /// Splits recursively at the median along the longest axis of the centres: nodes of more Gaussians of all levels than a
 /// file holds, or of a larger extent and at least [`MIN_SPLIT`] Gaussians.
-fn split(rows: &mut [LevelRow], options: &StreamedOptions) -> SplitNode {
+fn split(
+    rows: &mut [LevelRow],
+    levels: &[Cow<'_, Splats>],
+    options: &StreamedOptions,
+) -> SplitNode {
     let boxes = rows.par_iter().with_min_len(ROWS_AT_A_TIME);
     let boxes = boxes.map(|row| Bounds::of([to_f64s(row.place)]));
     let extents = boxes.reduce(|| Bounds::EMPTY, Bounds::joined).sides();
     let longest = (1..3).fold(0, |best, i| if extents[i] > extents[best] { i } else { best });
     let is_wide = extents[longest] > options.extent && rows.len() >= MIN_SPLIT;
     if rows.len() <= options.chunk_splats.max(1) && !is_wide {
-        return SplitNode::Leaf(rows.to_vec());
+        return SplitNode::Leaf(LeafRuns::of(rows, levels));
     }
     let middle = rows.len() / 2;
     rows.select_nth_unstable_by(middle, |a, b| {
@@ -217,7 +205,8 @@ fn split(rows: &mut [LevelRow], options: &StreamedOptions) -> SplitNode {
         order.then(a.level.cmp(&b.level)).then(a.row.cmp(&b.row))
     });
     let (left, right) = rows.split_at_mut(middle);
-    let (left, right) = rayon::join(|| split(left, options), || split(right, options));
+    let part = |rows| move || split(rows, levels, options);
+    let (left, right) = rayon::join(part(left), part(right));
     SplitNode::Inner(Box::new([left, right]))
 }
 
@@ -291,12 +280,10 @@ pub fn write_streamed(
             places.map(move |(row, &place)| LevelRow { level, row, place })
         })
         .collect();
-    let tree = split(&mut rows, options);
+    let tree = split(&mut rows, &levels, options);
     drop(rows);
-    let leaves: Vec<LeafRuns> =
-        leaves_of(&tree).into_par_iter().map(|rows| LeafRuns::of(rows, &levels)).collect();
     let mut chunks = ChunkLists { most_rows: options.chunk_splats, files: Vec::new() };
-    let tree = chunks.describe(&tree, &mut leaves.into_iter());
+    let tree = chunks.describe(tree);
     let files = chunks.files;
     let mut worst = WorstErrors::default();
     for files in files.chunks(FILES_AT_A_TIME) {
@@ -305,7 +292,10 @@ pub fn write_streamed(
             .map(|file| encoded(file, &levels, &options.sog, tools))
             .collect::<Result<_, _>>()?;
         for (file, (parts, errors)) in files.iter().zip(encoded) {
-            parts.iter().try_for_each(|(name, bytes)| sink.put(name, bytes))?;
+            let folder = file.name.trim_end_matches("meta.json");
+            for (name, bytes) in parts {
+                sink.put(&format!("{folder}{name}"), &bytes)?;
+            }
             if file.level == 0 {
                 worst = worst.or(errors);
             }
@@ -332,15 +322,8 @@ struct ChunkFile {
     rows: Vec<u32>,
 }
 
-/// Returns the leaves of a tree in order.
-fn leaves_of(node: &SplitNode) -> Vec<&[LevelRow]> {
-    match node {
-        SplitNode::Inner(children) => children.iter().flat_map(leaves_of).collect(),
-        SplitNode::Leaf(rows) => vec![rows.as_slice()],
-    }
-}
-
 /// Rows of a leaf by level, without empty levels, in Z-order.
+#[derive(Debug)]
 struct LeafRuns {
     bound: StreamedBound,
     levels: Vec<(u32, Vec<u32>)>,
@@ -371,23 +354,16 @@ struct ChunkLists {
 }
 
 impl ChunkLists {
-    /// Describes the nodes for the list. `leaves` must be in tree order.
-    fn describe(
-        &mut self,
-        node: &SplitNode,
-        leaves: &mut impl Iterator<Item = LeafRuns>,
-    ) -> StreamedNode {
+    fn describe(&mut self, node: SplitNode) -> StreamedNode {
         match node {
             SplitNode::Inner(children) => {
                 let children: Vec<_> =
-                    children.iter().map(|child| self.describe(child, leaves)).collect();
+                    children.into_iter().map(|child| self.describe(child)).collect();
                 let bounds = children.iter().map(|child| child.bound);
                 let bound = bounds.reduce(union).unwrap_or(NOWHERE);
                 StreamedNode { bound, children, lods: BTreeMap::new() }
             }
-            SplitNode::Leaf(_) => {
-                let LeafRuns { bound, levels } =
-                    leaves.next().unwrap_or(LeafRuns { bound: NOWHERE, levels: Vec::new() });
+            SplitNode::Leaf(LeafRuns { bound, levels }) => {
                 let lods = levels.into_iter().map(|(level, rows)| (level, self.add(level, rows)));
                 StreamedNode { bound, children: Vec::new(), lods: lods.collect() }
             }
@@ -413,39 +389,32 @@ impl ChunkLists {
 
 const NOWHERE: StreamedBound = StreamedBound { min: [0.0; 3], max: [0.0; 3] };
 
-/// Name and contents of a part of a file.
-type Part = (String, Vec<u8>);
+/// Names and contents of the parts of a file, in the order of writing.
+type Parts = Vec<(String, Vec<u8>)>;
 
-/// Returns the parts of a file in the order of writing, and their errors.
+impl PartSink for Parts {
+    fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.push((name.to_owned(), bytes.to_vec()));
+        Ok(())
+    }
+}
+
+/// Returns the parts of a file and their errors.
 fn encoded(
     file: &ChunkFile,
     levels: &[Cow<'_, Splats>],
     options: &SogOptions,
     tools: &SogTools<'_>,
-) -> Result<(Vec<Part>, WorstErrors), SogError> {
+) -> Result<(Parts, WorstErrors), SogError> {
     let chunk = levels[file.level as usize].rows(&file.rows);
-    let folder = file.name.trim_end_matches("meta.json");
-    let mut sink = PartList { folder, parts: Vec::new() };
     // Observations of the finest level do not apply to merged Gaussians.
     let seen = match file.level {
         0 => tools.seen_of(&file.rows, chunk.columns(), options),
         _ => SeenFrom::of_cameras(chunk.columns(), &options.cameras),
     };
-    let errors = write_in_order(chunk, &seen, options.seed, tools, &mut sink)?;
-    Ok((sink.parts, errors))
-}
-
-/// In-memory parts whose names have a folder prefix.
-struct PartList<'a> {
-    folder: &'a str,
-    parts: Vec<Part>,
-}
-
-impl PartSink for PartList<'_> {
-    fn put(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.parts.push((format!("{}{name}", self.folder), bytes.to_vec()));
-        Ok(())
-    }
+    let mut parts = Parts::new();
+    let errors = write_in_order(chunk, &seen, options.seed, tools, &mut parts)?;
+    Ok((parts, errors))
 }
 
 // Halves the number of Gaussians by merging similar neighbours.
@@ -522,7 +491,6 @@ fn squared(a: [f32; 3], b: [f32; 3]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// Candidate pair of clusters.
 #[derive(Clone, Copy, Debug)]
 struct MergePair {
     cost: f32,
@@ -559,7 +527,6 @@ fn coarser(splats: &Splats) -> Splats {
     Splats::from_columns(to).map_or_else(|_error| splats.clone(), |checked| checked.splats)
 }
 
-/// Returns the rows of a cluster.
 fn members(cluster: &Cluster, next_member: &[u32]) -> Vec<usize> {
     let next = |&row: &u32| (row != cluster.last).then(|| next_member[row as usize]);
     std::iter::successors(Some(cluster.first), next).map(|row| row as usize).collect()
@@ -652,7 +619,6 @@ fn axes_of(mut m: Symmetric3) -> Axes {
 /// Largest opacity of a merged Gaussian.
 const MAX_OPACITY: f64 = 0.99;
 
-/// Moments of a Gaussian.
 #[derive(Clone, Copy, Debug)]
 struct Moments3 {
     mean: [f64; 3],
@@ -743,11 +709,10 @@ mod tests {
     use super::*;
     use crate::splats::known_splats::{on_threads, random_splats, splats_at};
 
-    fn parts(options: &StreamedOptions, count: usize) -> BTreeMap<String, Vec<u8>> {
-        let mut parts = BTreeMap::new();
-        write_streamed(&random_splats(count, 1, 1), options, &SogTools::default(), &mut parts)
-            .unwrap();
-        parts
+    fn parts(options: &StreamedOptions, count: usize) -> (BTreeMap<String, Vec<u8>>, WorstErrors) {
+        let (splats, mut parts) = (random_splats(count, 1, 1), BTreeMap::new());
+        let worst = write_streamed(&splats, options, &SogTools::default(), &mut parts).unwrap();
+        (parts, worst)
     }
 
     fn small() -> StreamedOptions {
@@ -756,31 +721,26 @@ mod tests {
 
     #[test]
     fn finest_level_is_the_scene() {
-        let splats = random_splats(4000, 1, 1);
-        let mut parts = BTreeMap::new();
-        let worst = write_streamed(&splats, &small(), &SogTools::default(), &mut parts).unwrap();
+        let (mut parts, worst) = parts(&small(), 4000);
         assert!(worst.position < 1e-3 && worst.rotation_degrees < 1.2, "{worst:?}");
         let read = read_streamed(&mut parts).unwrap().splats;
         assert_eq!(read.len(), 4000);
         let sum = |splats: &Splats| -> f64 {
             splats.columns().means.iter().map(|mean| f64::from(mean[0])).sum()
         };
-        assert!((sum(&read) - sum(&splats)).abs() < 0.5, "{} {}", sum(&read), sum(&splats));
+        let sums = [&read, &random_splats(4000, 1, 1)].map(sum);
+        assert!((sums[0] - sums[1]).abs() < 0.5, "{sums:?}");
     }
 
     #[test]
     fn runs_cover_their_files() {
-        let mut parts = parts(&small(), 4000);
+        let (mut parts, _) = parts(&small(), 4000);
         let meta: serde_json::Value = serde_json::from_slice(&parts[LOD_META_NAME]).unwrap();
         assert_eq!((&meta["version"], &meta["lodLevels"]), (&1.into(), &3.into()));
         assert_eq!(meta["counts"], serde_json::json!([4000, 2000, 1000]));
         assert_eq!(meta["count"], 7000);
-        let names: Vec<&str> = meta["filenames"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|name| name.as_str().unwrap())
-            .collect();
+        let names = meta["filenames"].as_array().unwrap().iter();
+        let names: Vec<&str> = names.map(|name| name.as_str().unwrap()).collect();
         assert!(names.contains(&"0_0/meta.json") && names.contains(&"2_0/meta.json"));
         let mut ends = vec![0; names.len()];
         let mut open = vec![&meta["tree"]];
@@ -812,7 +772,7 @@ mod tests {
     #[test]
     fn wide_scenes_are_split_above_a_minimum_count() {
         let options = StreamedOptions { extent: 5.0, levels: 1, ..StreamedOptions::default() };
-        let parts = parts(&options, 5000);
+        let (parts, _) = parts(&options, 5000);
         let meta = String::from_utf8(parts[LOD_META_NAME].clone()).unwrap();
         // 20 units wide; nodes need 1,024 Gaussians to be split.
         assert_eq!(meta.matches("\"lods\"").count(), 8, "{meta}");
@@ -825,7 +785,7 @@ mod tests {
     #[case(r#""offset":0"#, r#""offset":4000000000"#, "rows")]
     #[case(r#""counts":[4000"#, r#""counts":[4001"#, "4001")]
     fn broken_trees_are_named(#[case] from: &str, #[case] to: &str, #[case] expected: &str) {
-        let mut parts = parts(&small(), 4000);
+        let (mut parts, _) = parts(&small(), 4000);
         let meta = String::from_utf8(parts[LOD_META_NAME].clone()).unwrap();
         assert!(meta.contains(from), "{meta}");
         parts.insert(LOD_META_NAME.to_owned(), meta.replacen(from, to, 1).into_bytes());

@@ -31,14 +31,16 @@ pub struct UnfinishedFile {
 impl UnfinishedFile {
     /// Creates an empty file in a folder. The file can be renamed to other folders of the same disk.
     pub fn begin(folder: &Path) -> io::Result<Self> {
-        if let Some(file) = without_name(folder) {
-            file.lock().ok();
-            return Ok(Self { file, folder: folder.to_owned(), name: None });
-        }
-        let (file, name) = builder().tempfile_in(folder)?.into_parts();
+        let (file, name) = match without_name(folder) {
+            Some(file) => (file, None),
+            None => {
+                let (file, name) = builder().tempfile_in(folder)?.into_parts();
+                (file, Some(name))
+            }
+        };
         // Failure is fine: without lock support no other program can hold a lock.
         file.lock().ok();
-        Ok(Self { file, folder: folder.to_owned(), name: Some(name) })
+        Ok(Self { file, folder: folder.to_owned(), name })
     }
 
     /// Returns the file.
@@ -154,13 +156,8 @@ pub(crate) fn replace_file<T, E: From<io::Error>>(
 /// Parts that appear in a folder, in order, when all are complete.
 pub(crate) struct FolderSink {
     folder: PathBuf,
-    parts: Vec<NewPart>,
+    parts: Vec<(PathBuf, UnfinishedFile)>,
     bytes: u64,
-}
-
-struct NewPart {
-    path: PathBuf,
-    file: UnfinishedFile,
 }
 
 impl FolderSink {
@@ -177,10 +174,10 @@ impl FolderSink {
     /// Renames the parts into place, the list last, and returns their size in bytes. First removes an earlier list, so
     /// that readers never mix parts of two scenes.
     pub(crate) fn finish(self) -> io::Result<u64> {
-        if let Some(list) = self.parts.last().filter(|list| list.path.exists()) {
-            fs::remove_file(&list.path)?;
+        if let Some((list, _)) = self.parts.last().filter(|(list, _)| list.exists()) {
+            fs::remove_file(list)?;
         }
-        for NewPart { path, file } in self.parts {
+        for (path, file) in self.parts {
             fs::create_dir_all(folder_of(&path))?;
             file.finish(&follow_links(&path))?;
         }
@@ -194,7 +191,7 @@ impl PartSink for FolderSink {
         let mut file = UnfinishedFile::begin(&self.folder)?;
         file.as_file_mut().write_all(bytes)?;
         self.bytes += bytes.len() as u64;
-        self.parts.push(NewPart { path, file });
+        self.parts.push((path, file));
         Ok(())
     }
 }

@@ -30,10 +30,8 @@ pub use palette::{CellLists, HeldRows, HostSearch, NearRow, RowSearch, SharedRow
 
 // `meta.json` of a SOG.
 
-/// File name of the metadata.
 pub(crate) const META_NAME: &str = "meta.json";
 
-/// Supported version.
 const VERSION: u32 = 2;
 
 /// Palette entries per line of the palette's image.
@@ -111,11 +109,6 @@ impl Pictures {
     fn put(&mut self, name: &str, pixels: Vec<[u8; 4]>, size: PictureSize) -> String {
         self.0.push((name.to_owned(), pixels, size));
         name.to_owned()
-    }
-
-    fn encoded(self) -> io::Result<BTreeMap<String, Vec<u8>>> {
-        let pictures = self.0.into_par_iter();
-        pictures.map(|(name, pixels, size)| Ok((name, encode(pixels, size)?))).collect()
     }
 }
 
@@ -201,7 +194,10 @@ impl GeometryParts {
             sh0,
             sh_rest,
         };
-        let mut parts = pictures.encoded()?;
+        let pictures = pictures.0.into_par_iter();
+        let mut parts: BTreeMap<_, _> = pictures
+            .map(|(name, pixels, size)| Ok((name, encode(pixels, size)?)))
+            .collect::<io::Result<_>>()?;
         parts.insert(META_NAME.to_owned(), serde_json::to_vec(&meta).map_err(io::Error::other)?);
         Ok(parts)
     }
@@ -350,7 +346,13 @@ const MAX_ENTRIES: u64 = 1 << 16;
 /// Fails if a file announces more than 262,144 Gaussians and more than it has bytes.
 pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault> {
     let meta = parts.get(META_NAME, MAX_META_BYTES)?;
-    check_version(&meta)?;
+    // Version 1 has other keys and would fail with an unclear error.
+    let SogVersion { version } = parse_json(META_NAME, &meta)?;
+    if version != VERSION {
+        return Err(FormatFault::Unsupported(format!(
+            "is of version {version} of SOG; {VERSION} is read: export it again with a newer program"
+        )));
+    }
     let meta: SogMeta = parse_json(META_NAME, &meta)?;
     let most = parts.total_bytes().max(ALWAYS_READ);
     let count = match usize::try_from(meta.count) {
@@ -374,19 +376,18 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
     let scales = picture(&meta.scales.files[0], count)?;
     let colors = picture(&meta.sh0.files[0], count)?;
     let mut harmonics = None;
+    let sh_degree = meta.sh_rest.as_ref().map_or(0, |palette| palette.bands);
     if let Some(palette) = &meta.sh_rest {
         check_palette(palette)?;
         let entries = usize::try_from(palette.count).unwrap_or(usize::MAX);
         let lines = entries.div_ceil(ENTRIES_A_LINE);
         let pixels = lines * ENTRIES_A_LINE * sh_rest_count(palette.bands);
         let [centroids, labels] = &palette.files;
-        let centroids = picture(centroids, pixels)?;
-        harmonics = Some(PaletteRows { palette, centroids, labels: picture(labels, count)? });
+        harmonics = Some((palette, picture(centroids, pixels)?, picture(labels, count)?));
     }
 
-    let scale_codes = Codes::of("scales", &meta.scales.codebook)?;
-    let color_codes = Codes::of("sh0", &meta.sh0.codebook)?;
-    let sh_degree = meta.sh_rest.as_ref().map_or(0, |palette| palette.bands);
+    let scale_codes = codes("scales", &meta.scales.codebook)?;
+    let color_codes = codes("sh0", &meta.sh0.codebook)?;
     let mut columns = SplatColumns::with_capacity(sh_degree, count);
     if meta.model.as_deref() == Some(ANTIALIASED) {
         columns.antialiasing = Antialiasing::On;
@@ -401,23 +402,22 @@ pub fn read_sog(parts: &mut dyn PartSource) -> Result<CheckedSplats, FormatFault
     }
     // An invalid rotation becomes zero, so its row is dropped.
     columns.rotations.extend(quats.iter().map(|&quat| unpack_rotation(quat).unwrap_or_default()));
-    columns.log_scales.extend(scales.iter().map(|pixel| scale_codes.triple(pixel)));
-    columns.sh_dc.extend(colors.iter().map(|pixel| color_codes.triple(pixel)));
+    columns.log_scales.extend(scales.iter().map(|pixel| triple(scale_codes, pixel)));
+    columns.sh_dc.extend(colors.iter().map(|pixel| triple(color_codes, pixel)));
     columns.opacity_logits.extend(colors.iter().map(|pixel| logit_of_byte(pixel[3])));
-    if let Some(harmonics) = harmonics {
-        harmonics.unpack(&mut columns)?;
+    if let Some((palette, centroids, labels)) = harmonics {
+        let codes = codes("shN", &palette.codebook)?;
+        let width = sh_rest_count(palette.bands);
+        for [low, high, ..] in labels {
+            let entry = usize::from(u16::from_le_bytes([low, high]));
+            let row = centroids.get(entry * width..).and_then(|rest| rest.get(..width));
+            let Some(row) = row.filter(|_| (entry as u64) < palette.count) else {
+                return damaged(format!("names row {entry} of a palette of {}", palette.count));
+            };
+            columns.sh_rest.extend(row.iter().map(|pixel| triple(codes, pixel)));
+        }
     }
     Ok(Splats::from_columns(columns)?)
-}
-
-/// Checks the version first: version 1 has other keys and would fail with an unclear error.
-fn check_version(meta: &[u8]) -> Result<(), FormatFault> {
-    match parse_json::<SogVersion>(META_NAME, meta)?.version {
-        VERSION => Ok(()),
-        found => Err(FormatFault::Unsupported(format!(
-            "is of version {found} of SOG; {VERSION} is read: export it again with a newer program"
-        ))),
-    }
 }
 
 fn check_palette(palette: &SogPalette) -> Result<(), FormatFault> {
@@ -436,51 +436,16 @@ fn check_palette(palette: &SogPalette) -> Result<(), FormatFault> {
     Ok(())
 }
 
-/// A codebook of 256 numbers.
-struct Codes<'a> {
-    entries: &'a [f32; 256],
+/// Checks that a codebook has 256 numbers.
+fn codes<'a>(name: &str, codebook: &'a [f32]) -> Result<&'a [f32; 256], FormatFault> {
+    codebook.try_into().map_err(|_other_length| {
+        let count = codebook.len();
+        FormatFault::damaged(format!("has a codebook of {count} {name}; 256 are expected"))
+    })
 }
 
-impl<'a> Codes<'a> {
-    fn of(name: &str, codebook: &'a [f32]) -> Result<Self, FormatFault> {
-        let entries = codebook.try_into().map_err(|_other_length| {
-            FormatFault::damaged(format!(
-                "has a codebook of {} {name}; 256 are expected",
-                codebook.len()
-            ))
-        })?;
-        Ok(Self { entries })
-    }
-
-    fn triple(&self, [r, g, b, _]: &[u8; 4]) -> [f32; 3] {
-        [*r, *g, *b].map(|code| self.entries[usize::from(code)])
-    }
-}
-
-/// Palette image and the palette row of each Gaussian.
-struct PaletteRows<'a> {
-    palette: &'a SogPalette,
-    centroids: Vec<[u8; 4]>,
-    labels: Vec<[u8; 4]>,
-}
-
-impl PaletteRows<'_> {
-    fn unpack(&self, columns: &mut SplatColumns) -> Result<(), FormatFault> {
-        let codes = Codes::of("shN", &self.palette.codebook)?;
-        let width = sh_rest_count(self.palette.bands);
-        for label in &self.labels {
-            let entry = usize::from(u16::from_le_bytes([label[0], label[1]]));
-            let row = self.centroids.get(entry * width..).and_then(|rest| rest.get(..width));
-            let Some(row) = row.filter(|_| (entry as u64) < self.palette.count) else {
-                return damaged(format!(
-                    "names row {entry} of a palette of {}",
-                    self.palette.count
-                ));
-            };
-            columns.sh_rest.extend(row.iter().map(|pixel| codes.triple(pixel)));
-        }
-        Ok(())
-    }
+fn triple(codes: &[f32; 256], [r, g, b, _]: &[u8; 4]) -> [f32; 3] {
+    [*r, *g, *b].map(|code| codes[usize::from(code)])
 }
 
 // Writing SOG.
@@ -734,7 +699,8 @@ impl<'a> Observations<'a> {
                         *sum += weight * to_f32(harmonic);
                     }
                     if row.is_multiple_of(step) {
-                        spread.add(weight.into(), &rest);
+                        spread.weight += f64::from(weight);
+                        spread.add_products(weight.into(), &rest);
                     }
                 }
                 spread
@@ -758,7 +724,6 @@ impl<'a> Observations<'a> {
         SeenFrom { weights, mean_harmonics: means, metric: spread.metric(count, seen_trace) }
     }
 
-    /// Returns the stride of Gaussians that are compared.
     fn compared_step(&self) -> usize {
         self.columns.len().div_ceil(MAX_COMPARED).max(1)
     }
@@ -807,11 +772,6 @@ struct Spread {
 }
 
 impl Spread {
-    fn add(&mut self, weight: f64, harmonics: &[f64; MOST]) {
-        self.weight += weight;
-        self.add_products(weight, harmonics);
-    }
-
     fn add_products(&mut self, weight: f64, harmonics: &[f64; MOST]) {
         for (sums, a) in self.products.iter_mut().zip(harmonics) {
             for (sum, b) in sums.iter_mut().zip(harmonics) {

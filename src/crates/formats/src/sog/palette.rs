@@ -40,7 +40,7 @@ impl PaletteLabels {
         if rows.len() <= count {
             return Self { entries: rows.len(), labels: (0..to_u32(rows.len())).collect() };
         }
-        let held = search.hold(rows.values(), rows.width());
+        let held = search.hold(&rows.values, rows.width);
         let all = Members { rows, weights, held: &*held };
         let cell_count = floor_usize((count as f64).sqrt().ceil());
         let one = vec![0; rows.len()];
@@ -52,13 +52,13 @@ impl PaletteLabels {
         let entries = all.clusters(&inside, PASSES, !seed).centers;
         // A row near the border of its cell may be nearer to an entry of a neighbouring cell.
         let per_row = NEAR_CELLS.min(cell_count);
-        let near_cells = held.near_cells(cells.centers.values(), per_row);
+        let near_cells = held.near_cells(&cells.centers.values, per_row);
         let by_cell = Groups::of(&near_cells, cell_count);
         let lists =
             CellLists { starts: &starts, of_rows: &near_cells, per_row, order: by_cell.all() };
-        let near = held.nearest(entries.values(), &lists);
+        let near = held.nearest(&entries.values, &lists);
         let entries = all.means(&near, entries.len());
-        let near = held.nearest(entries.values(), &lists);
+        let near = held.nearest(&entries.values, &lists);
         Self { entries: entries.len(), labels: near.into_iter().map(|it| it.number).collect() }
     }
 }
@@ -86,7 +86,7 @@ fn spreads(all: &Members<'_>, cells: &Clusters) -> Vec<f64> {
     for (near, &weight) in cells.near.iter().zip(all.weights) {
         sums[near.number as usize] += f64::from(weight * near.squared_distance);
     }
-    let dimensions = all.rows.width() as f64;
+    let dimensions = all.rows.width as f64;
     sums.iter().map(|sum| sum.powf(dimensions / (dimensions + 2.0))).collect()
 }
 
@@ -143,7 +143,7 @@ impl Codebook {
     /// Starts from equal distances between minimum and maximum. A start from quantiles would lose the few huge
     /// Gaussians, which are very visible.
     pub(super) fn of(values: impl Iterator<Item = f32>) -> Self {
-        Self::of_sorted(values.map(|value| WeightedNumber { value, weight: 1.0 }).collect())
+        Self::of_weighted(values, std::iter::repeat(1.0))
     }
 
     /// Makes the codebook of weighted numbers. Weights must not be negative.
@@ -152,10 +152,7 @@ impl Codebook {
         weights: impl Iterator<Item = f32>,
     ) -> Self {
         let pairs = values.zip(weights).map(|(value, weight)| WeightedNumber { value, weight });
-        Self::of_sorted(pairs.collect())
-    }
-
-    fn of_sorted(mut numbers: Vec<WeightedNumber>) -> Self {
+        let mut numbers: Vec<WeightedNumber> = pairs.collect();
         // Sort equal numbers by weight, so that sums are reproducible.
         numbers.par_sort_unstable_by(|a, b| {
             a.value.total_cmp(&b.value).then(a.weight.total_cmp(&b.weight))
@@ -166,7 +163,13 @@ impl Codebook {
         let (low, high) = (f64::from(first.value), f64::from(last.value));
         let mut entries: Vec<f64> =
             (0..ENTRIES).map(|k| low + (high - low) * (k as f64 + 0.5) / ENTRIES as f64).collect();
-        let sums = running_sums(&numbers);
+        let mut sums = vec![Sums::default()];
+        let mut sum = Sums::default();
+        for number in &numbers {
+            sum.weight += f64::from(number.weight);
+            sum.product += f64::from(number.weight) * f64::from(number.value);
+            sums.push(sum);
+        }
         for _ in 0..CODEBOOK_PASSES {
             let mut moved = false;
             let mut start = 0;
@@ -197,7 +200,6 @@ impl Codebook {
         Self { entries }
     }
 
-    /// Returns the index of the nearest entry.
     pub(super) fn nearest(&self, value: f32) -> u8 {
         let above = self.entries.partition_point(|&entry| entry < value);
         let below = above.saturating_sub(1);
@@ -205,16 +207,6 @@ impl Codebook {
         let above = above.min(ENTRIES - 1);
         low_byte(to_u32(if distance(above) < distance(below) { above } else { below }))
     }
-}
-
-fn running_sums(numbers: &[WeightedNumber]) -> Vec<Sums> {
-    let mut sum = Sums::default();
-    let next = |number: &WeightedNumber| {
-        sum.weight += f64::from(number.weight);
-        sum.product += f64::from(number.weight) * f64::from(number.value);
-        sum
-    };
-    std::iter::once(Sums::default()).chain(numbers.iter().map(next)).collect()
 }
 
 // Weighted k-means of rows within separate cells (Lloyd, 1982). Results do not depend on the thread count.
@@ -231,7 +223,6 @@ pub(super) struct Members<'a> {
 /// Cell of each row, and the centres of each cell.
 #[derive(Clone, Copy)]
 pub(super) struct Cells<'a> {
-    /// Cell of each row.
     pub(super) of_rows: &'a [u32],
     /// First centre of each cell, and the total number of centres.
     pub(super) starts: &'a [u32],
@@ -259,7 +250,7 @@ impl Members<'_> {
         let lists = CellLists { starts, of_rows, per_row: 1, order: inside.all() };
         let mut near = Vec::new();
         for _ in 0..passes {
-            near = self.held.nearest(centers.values(), &lists);
+            near = self.held.nearest(&centers.values, &lists);
             centers = self.means(&near, centers.len());
             self.move_empty(&mut centers, &near, cells, &inside);
         }
@@ -268,7 +259,7 @@ impl Members<'_> {
 
     /// Picks one row from each of equally long stretches of a cell's rows, so that no row is picked twice.
     fn first_centers(&self, cells: &Cells<'_>, inside: &Groups, seed: u64) -> RowTable {
-        let mut centers = RowTable::of_width(self.rows.width());
+        let mut centers = RowTable::of_width(self.rows.width);
         for cell in 0..cells.count() {
             let mut random = RandomSequence::of_seed(seed ^ cell as u64);
             let rows = inside.members(cell);
@@ -287,7 +278,7 @@ impl Members<'_> {
     pub(super) fn means(&self, near: &[NearRow], count: usize) -> RowTable {
         let clusters: Vec<u32> = near.iter().map(|near| near.number).collect();
         let row = |row: u32| self.rows.row(row as usize);
-        weighted_means(self.rows.width(), row, self.weights, &Groups::of(&clusters, count))
+        weighted_means(self.rows.width, row, self.weights, &Groups::of(&clusters, count))
     }
 
     /// Moves centres of empty clusters to the rows of their cell with the largest cost.
@@ -378,7 +369,6 @@ impl Groups {
         self.starts.len() - 1
     }
 
-    /// Returns all members, group after group.
     pub(super) fn all(&self) -> &[u32] {
         &self.members
     }
@@ -394,7 +384,6 @@ const MIN_SHARE: f64 = 0.01;
 /// result of [`Self::apply`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HarmonicMetric {
-    /// Number of harmonics.
     count: usize,
     /// Lower triangular factor L of the expected products of two harmonics, L Lᵀ.
     factor: [[f32; MOST]; MOST],
@@ -448,7 +437,9 @@ pub(super) const LANES: usize = 8;
 /// Rows of equal length, padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RowTable {
+    /// Length of a row with padding.
     width: usize,
+    /// All numbers, row by row.
     values: Vec<f32>,
 }
 
@@ -477,11 +468,6 @@ impl RowTable {
         self.values.resize(end, 0.0);
     }
 
-    /// Returns the length of a row with padding.
-    pub(super) const fn width(&self) -> usize {
-        self.width
-    }
-
     pub(super) fn len(&self) -> usize {
         self.values.len() / self.width
     }
@@ -492,11 +478,6 @@ impl RowTable {
 
     pub(super) fn row_mut(&mut self, number: usize) -> &mut [f32] {
         &mut self.values[number * self.width..][..self.width]
-    }
-
-    /// Returns all numbers, row by row.
-    pub(super) fn values(&self) -> &[f32] {
-        &self.values
     }
 }
 
@@ -683,7 +664,12 @@ impl SharedHarmonics {
         seed: u64,
         search: &dyn RowSearch,
     ) -> Self {
-        let labels = labels_of(columns, seen, seed, search);
+        let width = 3 * sh_rest_count(columns.sh_degree);
+        let rows = RowTable::filled(width, columns.len(), |row, to| {
+            seen.metric.apply(columns.rest(row).as_flattened(), to);
+        });
+        let (weights, count) = (relative(&seen.weights), entries_for(columns.len()));
+        let labels = PaletteLabels::of(&rows, &weights, count, seed, search);
         Self::of_labels(columns, seen, labels)
     }
 
@@ -715,7 +701,6 @@ impl SharedHarmonics {
         Self { labels, codebook, codes, width }
     }
 
-    /// Returns the size of the palette's image.
     pub(super) fn size(&self) -> PictureSize {
         PictureSize {
             width: to_u32(ENTRIES_A_LINE * self.width),
@@ -723,22 +708,15 @@ impl SharedHarmonics {
         }
     }
 
-    /// Returns the groups of Gaussians with shared harmonics.
     pub(super) fn alike(&self, seen: &SeenFrom) -> SharedRows {
         let PaletteLabels { labels, entries } = self.labels.clone();
         SharedRows { labels, entries, weights: relative(&seen.weights) }
     }
 
-    /// Replaces colours by ones that compensate the palette's error.
-    pub(super) fn compensate(self, splats: &mut Splats, seen: &SeenFrom) -> Self {
-        let colors = self.compensated(splats.columns(), seen);
-        splats.columns_mut().sh_dc = colors;
-        self
-    }
-
-    /// Returns colours of degree 0 that compensate the palette's error, averaged over each Gaussian's viewing
+    /// Replaces colours of degree 0 by ones that compensate the palette's error, averaged over each Gaussian's viewing
     /// directions.
-    fn compensated(&self, columns: &SplatColumns, seen: &SeenFrom) -> Vec<[f32; 3]> {
+    pub(super) fn compensate(self, splats: &mut Splats, seen: &SeenFrom) -> Self {
+        let columns = splats.columns();
         let color = |row: usize| {
             let entry = &self.codes[self.labels.labels[row] as usize * self.width..][..self.width];
             let mut color = columns.sh_dc[row].map(f64::from);
@@ -752,7 +730,8 @@ impl SharedHarmonics {
             }
             color.map(to_f32)
         };
-        (0..columns.len()).into_par_iter().map(color).collect()
+        splats.columns_mut().sh_dc = (0..columns.len()).into_par_iter().map(color).collect();
+        self
     }
 }
 
@@ -762,22 +741,6 @@ fn relative(weights: &[f32]) -> Vec<f32> {
     let mean = weights.iter().map(|&weight| finite(weight)).sum::<f64>() / weights.len() as f64;
     let mean = if mean > 0.0 { mean } else { 1.0 };
     weights.iter().map(|&weight| to_f32((finite(weight) / mean).max(MIN_WEIGHT))).collect()
-}
-
-/// Labels rows by similarity.
-fn labels_of(
-    columns: &SplatColumns,
-    seen: &SeenFrom,
-    seed: u64,
-    search: &dyn RowSearch,
-) -> PaletteLabels {
-    let width = 3 * sh_rest_count(columns.sh_degree);
-    let rows = RowTable::filled(width, columns.len(), |row, to| {
-        seen.metric.apply(columns.rest(row).as_flattened(), to);
-    });
-    let weights = relative(&seen.weights);
-    let count = entries_for(columns.len());
-    PaletteLabels::of(&rows, &weights, count, seed, search)
 }
 
 #[cfg(test)]
@@ -807,7 +770,7 @@ mod tests {
     /// Returns the weighted sum of squared distances of rows from the mean of their label.
     fn loss(rows: &RowTable, weights: &[f32], labels: &PaletteLabels) -> f64 {
         let groups = Groups::of(&labels.labels, labels.entries);
-        let means = weighted_means(rows.width(), |row| rows.row(row as usize), weights, &groups);
+        let means = weighted_means(rows.width, |row| rows.row(row as usize), weights, &groups);
         let cost = |row: usize| {
             let entry = means.row(labels.labels[row] as usize);
             f64::from(weights[row] * squared_distance(entry, rows.row(row)))
@@ -829,10 +792,8 @@ mod tests {
         let weights = vec![1.0; 4000];
         let two = palette(&rows, &weights, 256, 5);
         assert!(two.entries <= 256 && two.entries > 250);
-        let held = HostSearch.hold(rows.values(), rows.width());
-        let all = Members { rows: &rows, weights: &weights, held: &*held };
         let whole = Cells { of_rows: &[0; 4000], starts: &[0, 256] };
-        let near = all.clusters(&whole, PASSES, 5).near;
+        let near = with_members(&rows, &weights, |all| all.clusters(&whole, PASSES, 5)).near;
         let labels = near.iter().map(|near| near.number).collect();
         let one = PaletteLabels { entries: 256, labels };
         let [two, one] = [two, one].map(|labels| loss(&rows, &weights, &labels));
@@ -923,7 +884,7 @@ mod tests {
         weights: &[f32],
         use_them: impl Fn(&Members<'_>) -> T,
     ) -> T {
-        let held = HostSearch.hold(rows.values(), rows.width());
+        let held = HostSearch.hold(&rows.values, rows.width);
         use_them(&Members { rows, weights, held: &*held })
     }
 
