@@ -166,9 +166,10 @@ impl Task for Training<'_> {
         log_run(&resolved, &dataset, limit, now);
         warn_about_background(&dataset, &resolved.config);
         let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
+        let typed_limit = args.options.optimize.scale_limit;
         if device.world() > 1 {
             // The other ranks receive the settled options.
-            settle_by_photographs(&mut resolved.config, &dataset, done);
+            settle_by_photographs(&mut resolved.config, &dataset, done, typed_limit);
             if device.info().uuid.is_some() {
                 check_tile_count(&dataset)?;
             }
@@ -184,7 +185,7 @@ impl Task for Training<'_> {
         check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory.
-        settle_by_photographs(&mut resolved.config, &dataset, done);
+        settle_by_photographs(&mut resolved.config, &dataset, done, typed_limit);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);
