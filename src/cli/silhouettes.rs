@@ -23,8 +23,8 @@ const SIDE_MAX: u32 = 512;
 /// Share of all pixels outside the silhouettes from which an object counts as cut out, as for `--reg-reach auto`.
 const CUT_OUT: f64 = 1.0 / 3.0;
 
-/// One in so many silhouettes may exclude a point of the object: masks have errors.
-const MISSES: usize = 10;
+/// If no point is inside all silhouettes, one in so many may exclude points: masks have errors.
+const WRONG_MASKS: usize = 10;
 
 /// Number of points that are drawn and tested together.
 const DRAWN: u64 = 1 << 17;
@@ -106,11 +106,17 @@ impl<'a> Silhouettes<'a> {
     /// Draws points inside the silhouettes uniformly, with the mean colours of their pixels. `None` if no object is
     /// found where the cameras look.
     pub(super) fn points(&self, count: usize, seed: u64) -> Option<PointCloud> {
+        let most_misses = self.all.len() / WRONG_MASKS;
+        self.points_with(0, count, seed).or_else(|| self.points_with(most_misses, count, seed))
+    }
+
+    /// Draws points that at most `misses` silhouettes exclude.
+    fn points_with(&self, misses: usize, count: usize, seed: u64) -> Option<PointCloud> {
         let mut world_box = WorldBox::cube(self.focus.centre, self.focus.radius);
         // Each box holds all of the object that was found in the one before, until it is hardly smaller.
         let mut draws = 0;
         loop {
-            let found = self.draw(&world_box, seed, draws);
+            let found = self.draw(&world_box, misses, [seed, draws]);
             draws += 1;
             if found.len() < FOUND_MIN {
                 return None;
@@ -127,7 +133,9 @@ impl<'a> Silhouettes<'a> {
             if missing == 0 {
                 return Some(cloud);
             }
-            for (point, color) in self.draw(&world_box, seed, draw).into_iter().take(missing) {
+            for (point, color) in
+                self.draw(&world_box, misses, [seed, draw]).into_iter().take(missing)
+            {
                 cloud.positions.push(point.map(f64::to_f32));
                 cloud.colors.push(color);
             }
@@ -136,7 +144,12 @@ impl<'a> Silhouettes<'a> {
     }
 
     /// Draws points in a box; returns those inside the silhouettes, with their colours.
-    fn draw(&self, within: &WorldBox, seed: u64, draw: u64) -> Vec<(Vec3<f64>, [u8; 3])> {
+    fn draw(
+        &self,
+        within: &WorldBox,
+        misses: usize,
+        [seed, draw]: [u64; 2],
+    ) -> Vec<(Vec3<f64>, [u8; 3])> {
         let stream = RandomStream::new(seed, draw, RandomUse::Initialise);
         let WorldBox { low, high } = within;
         let point = |index: u64| {
@@ -146,11 +159,11 @@ impl<'a> Silhouettes<'a> {
             })
         };
         let points = (0..DRAWN).into_par_iter().map(point);
-        points.filter_map(|point| Some((point, self.color(point)?))).collect()
+        points.filter_map(|point| Some((point, self.color(point, misses)?))).collect()
     }
 
-    /// Returns the mean colour of a point in the views that show it, if it is inside the silhouettes.
-    fn color(&self, point_world: Vec3<f64>) -> Option<[u8; 3]> {
+    /// Returns the mean colour of a point in the views that show it, if at most `misses` silhouettes exclude it.
+    fn color(&self, point_world: Vec3<f64>, misses: usize) -> Option<[u8; 3]> {
         let (mut sum, mut shown, mut missed) = ([0_usize; 3], 0, 0);
         for silhouette in &self.all {
             match silhouette.at(point_world) {
@@ -161,7 +174,7 @@ impl<'a> Silhouettes<'a> {
                 Some(None) => missed += 1,
                 None => {}
             }
-            if missed * MISSES > self.all.len() {
+            if missed > misses {
                 return None;
             }
         }
