@@ -186,9 +186,13 @@ __device__ inline void add_noise(const AdamArgs& a, uint32_t gaussian, AdamRow<G
         jitter({g.value[LOG_SCALE], g.value[LOG_SCALE + 1], g.value[LOG_SCALE + 2]},
                {g.value[QUAT], g.value[QUAT + 1], g.value[QUAT + 2], g.value[QUAT + 3]},
                sigmoid(g.value[OPACITY_LOGIT]), standard_normals(a.noise_key, gaussian));
-    g.value[MEAN] += a.noise_rate * offset.x;
-    g.value[MEAN + 1] += a.noise_rate * offset.y;
-    g.value[MEAN + 2] += a.noise_rate * offset.z;
+    const float length =
+        a.noise_rate * sqrtf(offset.x * offset.x + offset.y * offset.y + offset.z * offset.z);
+    const bool too_long = a.noise_longest > 0.0f && length > a.noise_longest;
+    const float rate = too_long ? a.noise_rate * (a.noise_longest / length) : a.noise_rate;
+    g.value[MEAN] += rate * offset.x;
+    g.value[MEAN + 1] += rate * offset.y;
+    g.value[MEAN + 2] += rate * offset.z;
 #pragma unroll
     for (uint32_t k = MEAN; k < LOG_SCALE; ++k) {
         health.zero += 0.0f * g.value[k];
@@ -265,7 +269,7 @@ __device__ inline void step_geometry(const AdamArgs& a, uint32_t gaussian,
         move<false>(a, g, k, group == 0 ? centre_rate : a.rates[group], d_geometry[k], health[group]);
     }
     if (EXTENDED && a.scale_limit > 0.0f) limit_scales(a, gaussian, g);
-    const bool moves_at_random = a.noise_unseen == 0 || !gradient.seen;
+    const bool moves_at_random = a.noise_longest == 0.0f || !gradient.seen;
     if (EXTENDED && a.noise_rate != 0.0f && moves_at_random && gaussian < a.gaussians) {
         add_noise(a, gaussian, g, health[0]);
     }

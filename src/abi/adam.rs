@@ -167,8 +167,8 @@ abi! {
         pub size_offset: f32,
         /// Not 0: `d_opacity` and `d_scale` apply only to rows whose opacities have a gradient from the views.
         pub seen_only: u32,
-        /// Not 0: the random motion applies only to rows outside all views.
-        pub noise_unseen: u32,
+        /// Not 0: the random motion applies only to rows outside all views, and at most this far, world units.
+        pub noise_longest: f32,
         /// Factor of the harmonics above degree 0 of visible rows after the step: 1 minus the decay.
         pub sh_kept: f32,
         /// Upper limit of the standard deviations relative to the distance from a camera that sees the row; 0 for none.

@@ -331,12 +331,16 @@ pub struct Noise {
 }
 
 /// Gaussians that random motion acts on.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub enum MotionReach {
     /// All Gaussians.
     All,
-    /// Gaussians that no view of the step shows.
-    Unseen,
+    /// Gaussians that no view of the step shows, each at most `longest` world units far. Offsets are proportional to
+    /// variances, so that huge Gaussians would leave the scene for good.
+    Unseen {
+        /// Largest offset of a step, world units.
+        longest: f64,
+    },
 }
 
 /// Inputs of the loss.

@@ -36,6 +36,7 @@ mod scene;
 mod settle;
 mod short_help;
 mod signals;
+mod silhouettes;
 mod stages;
 mod start;
 mod sugar;

@@ -192,8 +192,14 @@ const COLOR_MATCHES: [ColorMatch; 2] = [ColorMatch { tolerance: 2, most: 0.05 },
 const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: 1.0 / 3.0 };
 
 /// Sets the training background and the reach of the opacity and scale regularization from the photographs. `done`:
-/// iterations that are done. The background stays if density control is already over.
-pub(super) fn settle_by_photographs(config: &mut Config, dataset: &Dataset, done: u32) {
+/// iterations that are done. The background stays if density control is already over. Warns if a typed
+/// `scale_limit` does not apply to these photographs.
+pub(super) fn settle_by_photographs(
+    config: &mut Config,
+    dataset: &Dataset,
+    done: u32,
+    is_limit_typed: bool,
+) {
     let is_idle = config.optimize.random_background
         || config.sugar.checkpoint_path.is_some()
         || config.densify.densify_until_iter <= done;
@@ -217,6 +223,12 @@ pub(super) fn settle_by_photographs(config: &mut Config, dataset: &Dataset, done
             100.0 * shares.empty,
             if is_cut_out { "all" } else { "seen" }
         );
+        if is_cut_out && is_limit_typed && config.optimize.scale_limit > 0.0 {
+            tracing::warn!(
+                "--scale-limit has no effect: the photographs show an object that was cut out. With --reg-reach seen it \
+                 applies"
+            );
+        }
     }
 }
 

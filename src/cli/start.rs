@@ -9,9 +9,10 @@ use super::export::read_splats;
 use super::file_kind::check_init;
 use super::output::shell_word;
 use super::settle::MOST_VERTICES;
+use super::silhouettes::Silhouettes;
 use splat_formats::{SplatFormat, SplatPrimitive, SpzAxes};
 
-use crate::config::{Config, PrimitiveName};
+use crate::config::{Config, InitRegion, PrimitiveName};
 use crate::dataset::{Dataset, Frame, PointCloud};
 use crate::export::{
     PlyError, PlyModel, PlyTriangles, frame_of_file, gaussians_of, read_ply_model,
@@ -318,6 +319,9 @@ fn starting_points<'a>(
             host.total.gib()
         )));
     }
+    if let Some(points) = points_in_silhouettes(dataset, config, count as usize) {
+        return Ok(Cow::Owned(points));
+    }
     let (centre, half_side) = match dataset.random_half_side {
         Some(half_side) => (Frame::SCENE.to(&dataset.frame, [0.0; 3]), half_side),
         None => (dataset.centre(), options.init_extent * scene_extent(dataset)),
@@ -326,4 +330,16 @@ fn starting_points<'a>(
         "the scene has no points; {count} random ones within {half_side:.3} of {centre:.3?}"
     );
     Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
+}
+
+/// Draws the points of `--init-region silhouettes`. `None` if the photographs do not show an object that was cut out.
+fn points_in_silhouettes(dataset: &Dataset, config: &Config, count: usize) -> Option<PointCloud> {
+    if config.optimize.init_region == InitRegion::Cube {
+        return None;
+    }
+    let points = Silhouettes::of(dataset)?.points(count, config.run.seed)?;
+    tracing::info!(
+        "the scene has no points; {count} random ones inside the silhouettes of the photographs"
+    );
+    Some(points)
 }

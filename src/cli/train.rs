@@ -16,6 +16,7 @@ use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, less_memory, t
 use super::lpips::{self, LpipsDemand, Sources};
 use super::next::{demo_summary, interrupted, print_next};
 use super::output::{print, shell_word};
+use super::parser::is_typed;
 use super::ranks::{self, RankGroup, RankRole};
 use super::resolved_run::ResolvedRun;
 use super::scene::{absolute, check_not_all_hidden, open_images, open_to_train};
@@ -118,15 +119,17 @@ pub(super) fn train(
     let Some(group) = group else {
         // Options of a preset are not typed, and cause no notices.
         let options = DeviceOptions::of_earlier(&resolved.config, matches);
-        return device::on(&options, Training { args, resolved, lpips, started }).map(Some);
+        return device::on(&options, Training { args, matches, resolved, lpips, started })
+            .map(Some);
     };
     group.check(&resolved.config)?;
     let options = group.device_options(&resolved.config);
-    group.on_all(&options, Training { args, resolved, lpips, started }).map(Some)
+    group.on_all(&options, Training { args, matches, resolved, lpips, started }).map(Some)
 }
 
 struct Training<'a> {
     args: &'a TrainArgs,
+    matches: &'a ArgMatches,
     resolved: ResolvedRun,
     lpips: Option<LpipsWeights>,
     /// Start of the program.
@@ -137,7 +140,7 @@ impl Task for Training<'_> {
     type Output = TrainedModel;
 
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<TrainedModel> {
-        let Self { args, mut resolved, lpips, started } = self;
+        let Self { args, matches, mut resolved, lpips, started } = self;
         let stop = stop_on_signals()?;
         if args.demo && resolved.checkpoint.is_none() {
             resolved.lock_folder()?;
@@ -165,9 +168,10 @@ impl Task for Training<'_> {
         log_run(&resolved, &dataset, limit, now);
         warn_about_background(&dataset, &resolved.config);
         let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
+        let is_limit_typed = is_typed(matches, "scale_limit");
         if device.world() > 1 {
             // The other ranks receive the settled options.
-            settle_by_photographs(&mut resolved.config, &dataset, done);
+            settle_by_photographs(&mut resolved.config, &dataset, done, is_limit_typed);
             if device.info().uuid.is_some() {
                 check_tile_count(&dataset)?;
             }
@@ -183,7 +187,7 @@ impl Task for Training<'_> {
         check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory.
-        settle_by_photographs(&mut resolved.config, &dataset, done);
+        settle_by_photographs(&mut resolved.config, &dataset, done, is_limit_typed);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);

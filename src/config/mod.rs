@@ -37,6 +37,6 @@ pub use sugar::{Regularize, SugarOptions, SugarSchedule};
 pub use triangles::{SplitBy, TrianglesOptions};
 pub use validate::RESET_OPACITY;
 pub use values::{
-    Color, Compactness, NormalsFrame, Offload, Offset, PrimitiveName, RegReach, ResolutionSchedule,
-    TimeBudget, TrainingBackground, parse_switch, value_name,
+    Color, Compactness, InitRegion, NormalsFrame, Offload, Offset, PrimitiveName, RegReach,
+    ResolutionSchedule, TimeBudget, TrainingBackground, parse_switch, value_name,
 };

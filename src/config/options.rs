@@ -13,8 +13,8 @@ use splat_formats::SpzAxes;
 use super::declare::{Idle, options, when};
 use super::values::{count, holds, path, positive, rate, share};
 use super::{
-    DensifyOptions, MemoryOptions, NormalsFrame, OutputOptions, PrimitiveName, RegReach,
-    ResolutionSchedule, RunOptions, SceneOptions, StrategyName, SugarOptions, TimeBudget,
+    DensifyOptions, InitRegion, MemoryOptions, NormalsFrame, OutputOptions, PrimitiveName,
+    RegReach, ResolutionSchedule, RunOptions, SceneOptions, StrategyName, SugarOptions, TimeBudget,
     TrianglesOptions,
 };
 
@@ -419,10 +419,17 @@ options! {
         #[arg(value_name = "N")]
         init_num_pts: u32 = 100_000, is count, idle INIT;
 
+        /// Places of the Gaussians of a scene without points
+        ///
+        /// silhouettes needs an object that was cut out: more than a third of the photographs' pixels are masked or
+        /// transparent. Other scenes get the cube.
+        #[arg(value_enum, value_name = "WHERE")]
+        init_region: InitRegion = InitRegion::Cube, idle INIT;
+
         /// Half side of their cube, times extent
         ///
-        /// The Gaussians of a scene without points fill a cube. Its half side is this, times the
-        /// extent of the cameras.
+        /// The Gaussians of a scene without points fill a cube (--init-region cube). Its half side is
+        /// this, times the extent of the cameras.
         #[arg(value_name = "X")]
         init_extent: f64 = 3.0, is positive;
 

@@ -142,6 +142,17 @@ pub enum RegReach {
     Auto,
 }
 
+/// Places of the Gaussians of a scene without points.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InitRegion {
+    /// The cube of --init-extent
+    #[default]
+    Cube,
+    /// Points that the masks or alpha channels of the photographs show as opaque
+    Silhouettes,
+}
+
 /// Schedule of the training views' size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

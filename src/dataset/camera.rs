@@ -87,16 +87,20 @@ pub struct View {
 }
 
 impl View {
-    /// True if a point of the world lies in front of the camera and inside the image.
-    pub fn sees(&self, point_world: Vec3<f64>) -> bool {
+    /// Returns the position in the image of a point of the world, px. `None` if the point is behind the camera or
+    /// outside the image.
+    pub fn pixel_of(&self, point_world: Vec3<f64>) -> Option<[f64; 2]> {
         let Pose { rotation, translation } = &self.pose;
         let [x, y, z] = add(mul(rotation, point_world), *translation);
         let Camera { width, height, focal_px, centre_px } = self.camera;
-        let px = [x, y].map(|plane| plane / z);
-        let is_inside = |axis: usize, side: u32| {
-            (0.0..=f64::from(side)).contains(&(px[axis] * focal_px[axis] + centre_px[axis]))
-        };
-        z > 0.0 && is_inside(0, width) && is_inside(1, height)
+        let px = [0, 1].map(|axis| [x, y][axis] / z * focal_px[axis] + centre_px[axis]);
+        let is_inside = |axis: usize, side: u32| (0.0..f64::from(side)).contains(&px[axis]);
+        (z > 0.0 && is_inside(0, width) && is_inside(1, height)).then_some(px)
+    }
+
+    /// True if a point of the world lies in front of the camera and inside the image.
+    pub fn sees(&self, point_world: Vec3<f64>) -> bool {
+        self.pixel_of(point_world).is_some()
     }
 
     /// Returns the name without its extension: `left/a.b` of `left/a.b.jpg`.

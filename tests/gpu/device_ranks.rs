@@ -1,5 +1,6 @@
 //! GPUs as ranks against one GPU that takes as many views a step. Needs two GPUs and NCCL.
 
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use splat::abi::terms::Terms;
@@ -56,11 +57,13 @@ fn follow(exchange: Exchange, (ordinal, storage): (u32, Storage)) {
     }
 }
 
+/// Kernels of several communicators can wait for each other, so that one group at a time uses the GPUs.
+static GROUP: Mutex<()> = Mutex::new(());
+
 /// Does `work` on rank 0 of two GPUs.
-///
-/// Alone on the GPUs: kernels of several communicators can wait for each other.
 fn with_gpus<T>(storage: Storage, work: impl FnOnce(&mut Leader<CudaShard>) -> T) -> T {
-    let _alone = alone();
+    cuda::share();
+    let _only = GROUP.lock().unwrap_or_else(PoisonError::into_inner);
     let mut group = Exchange::threads(2).into_iter();
     let leader = group.next().unwrap();
     thread::scope(|scope| {

@@ -242,7 +242,9 @@ fn sampled_terms_of_several_views_agree_with_the_oracle<B: TrainDevice>(device: 
 
 fn regularisers_and_noise_come_once_a_step<B: TrainDevice>(device: &mut B) {
     let (gaussians, shots) = batch(Kind::Colours, 5, 320);
-    for (reach, moved) in [(Reach::All, MotionReach::All), (Reach::Seen, MotionReach::Unseen)] {
+    for (reach, moved) in
+        [(Reach::All, MotionReach::All), (Reach::Seen, MotionReach::Unseen { longest: 1.0 })]
+    {
         let noise = Noise { rate: 50.0, key: 77, moved };
         let step = AdamStep {
             regularisers: Regularisers { opacity: 0.3, scale: 0.7, reach },

@@ -33,13 +33,18 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
     let train = |model: &str, reach: &str, background: &str| {
         let [reach, background] =
             [format!("--reg-reach={reach}"), format!("--background={background}")];
-        trained(&place, model, &["--opacity-reg=0.01", &reach, &background])
+        let flags = ["--opacity-reg=0.01", "--scale-limit=0.3", &reach, &background];
+        trained(&place, model, &flags)
     };
     let reach = |model| stored_line(&place, model, "reg_reach");
     // The photographs have a black background, which is empty before black and a wall before red.
-    train("object", "auto", "0,0,0").says(&["masked or background: --reg-reach all"]);
+    train("object", "auto", "0,0,0").says(&[
+        "masked or background: --reg-reach all",
+        "--scale-limit has no effect: the photographs show an object that was cut out",
+    ]);
     assert_eq!(reach("object"), "reg_reach = \"all\"");
-    train("place", "auto", "1,0,0").says(&["masked or background: --reg-reach seen"]);
+    let ended = train("place", "auto", "1,0,0");
+    ended.says(&["masked or background: --reg-reach seen"]).omits(&["--scale-limit has no effect"]);
     assert_eq!(reach("place"), "reg_reach = \"seen\"");
     train("seen", "seen", "1,0,0");
     place.assert_same(["place", "seen"], ITERATIONS);

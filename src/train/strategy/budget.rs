@@ -85,12 +85,8 @@ impl BudgetGrowth {
             step_images,
             extras,
             motion: is_moved.then(|| {
-                RandomMotion::new(
-                    config,
-                    scene,
-                    config.densify.unseen_noise_lr,
-                    MotionReach::Unseen,
-                )
+                let reach = MotionReach::Unseen { longest: scene.unit };
+                RandomMotion::new(config, scene, config.densify.unseen_noise_lr, reach)
             }),
             small_max: options.percent_dense * scene.extent,
             most,
@@ -242,7 +238,10 @@ mod tests {
             let budget = budget(config, 10);
             Strategy::<Cpu<f32>>::step_extras(&budget, Turn::of(9)).noise
         };
-        assert_eq!(noise(&config).map(|noise| noise.moved), Some(MotionReach::Unseen));
+        assert_eq!(
+            noise(&config).map(|noise| noise.moved),
+            Some(MotionReach::Unseen { longest: 1.0 })
+        );
         config.densify.unseen_noise_lr = 0.0;
         assert_eq!(noise(&config), None);
         config.densify.unseen_noise_lr = 1.0;

@@ -20,7 +20,7 @@ use crate::math::compact::{
     rounded_scale,
 };
 use crate::math::field::GEOMETRY;
-use crate::math::linalg::{Vec3, add, dot, scale, sub};
+use crate::math::linalg::{Vec3, add, dot, length, scale, sub};
 use crate::math::random::{RandomStream, RandomUse};
 use crate::math::relocate::{jitter, standard_normals};
 use crate::math::{Real, sigmoid, sigmoid_bwd};
@@ -198,16 +198,25 @@ fn add_noise<R: Real, P: Drawable>(
     is_seen: &(impl Fn(usize) -> bool + Sync),
 ) -> Result<(), DeviceError> {
     let (stream, rate) = (RandomStream::of_key(noise.key), R::of(noise.rate));
+    let longest = match noise.moved {
+        MotionReach::All => None,
+        MotionReach::Unseen { longest } => Some(R::of(longest)),
+    };
     let (field, places) = (density_field(model, Capability::Noise)?, places::<P>()?);
     let means: Vec<Vec3<R>> = (0..model.len())
         .into_par_iter()
         .map(|row| {
             let Ellipsoid { shape, opacity_logit } = field.ellipsoid(row);
-            if noise.moved == MotionReach::Unseen && is_seen(row) {
+            if longest.is_some() && is_seen(row) {
                 return shape.mean_world;
             }
             let offset =
                 jitter(&shape, sigmoid(opacity_logit), standard_normals(stream, model.number(row)));
+            let far = rate * length(offset);
+            let rate = match longest {
+                Some(longest) if far > longest => rate * (longest / far),
+                _ => rate,
+            };
             add(shape.mean_world, scale(offset, rate))
         })
         .collect();

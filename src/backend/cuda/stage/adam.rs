@@ -147,7 +147,10 @@ pub(crate) fn step<P: CudaPrimitive>(
         size_exponent: step.by_size.map_or(0.0, |by_size| by_size.exponent) as f32,
         size_offset: step.by_size.map_or(0.0, |by_size| by_size.offset()) as f32,
         seen_only: u32::from(step.regularisers.reach == Reach::Seen),
-        noise_unseen: u32::from(step.noise.is_some_and(|noise| noise.moved == MotionReach::Unseen)),
+        noise_longest: step.noise.map_or(0.0, |noise| match noise.moved {
+            MotionReach::All => 0.0,
+            MotionReach::Unseen { longest } => longest as f32,
+        }),
         sh_kept: (1.0 - step.sh_decay) as f32,
         scale_limit: step.scale_limit as f32,
         reserved: 0,

@@ -1,0 +1,287 @@
+//! Random points inside the silhouettes of an object that was cut out: its visual hull (Laurentini 1994).
+//!
+//! In a cube around a whole scene, few random points lie in the object. Growing the model from these few takes a
+//! large part of a short run.
+
+use rayon::prelude::*;
+use splat_mesh::narrow::floor_usize;
+
+use crate::dataset::{
+    AlphaMeaning, Dataset, Image, ImageSource, PointCloud, View, decode, evenly_spread,
+};
+use crate::math::Real;
+use crate::math::linalg::Vec3;
+use crate::math::random::{RandomStream, RandomUse};
+use crate::mesh::{Focus, WorldBox};
+
+/// Maximum number of inspected photographs.
+const INSPECTED_PHOTOS: usize = 16;
+
+/// Largest side of a silhouette, px.
+const SIDE_MAX: u32 = 512;
+
+/// Share of all pixels outside the silhouettes from which an object counts as cut out, as for `--reg-reach auto`.
+const CUT_OUT: f64 = 1.0 / 3.0;
+
+/// If no point is inside all silhouettes, one in so many may exclude points: masks have errors.
+const WRONG_MASKS: usize = 10;
+
+/// Number of points that are drawn and tested together.
+const DRAWN: u64 = 1 << 17;
+
+/// Smallest number of points of [`DRAWN`] that show where the object is.
+const FOUND_MIN: usize = 50;
+
+/// Largest number of draws in the final box. The object fills more than a hundredth of it.
+const DRAWS_MAX: u64 = 100;
+
+/// Margin of the box of the found points, as a share of its sides: more may lie beyond the outermost found ones.
+const MARGIN: f64 = 0.1;
+
+/// Pixels of a training view, without those outside the object.
+struct Silhouette<'a> {
+    view: &'a View,
+    /// Pixels of the view per pixel of the silhouette, along each side.
+    step: usize,
+    /// Width, px of the silhouette.
+    width: usize,
+    /// Colours; `None` outside the object.
+    colors: Vec<Option<[u8; 3]>>,
+}
+
+impl<'a> Silhouette<'a> {
+    fn of(view: &'a View, image: &Image) -> Self {
+        let [width, height] = [image.width, image.height].map(|side| side as usize);
+        let step = image.width.max(image.height).div_ceil(SIDE_MAX).max(1) as usize;
+        let rows = (0..height).step_by(step);
+        let pixels = rows.flat_map(|y| (0..width).step_by(step).map(move |x| y * width + x));
+        let color = |at: usize| {
+            let is_shown = image.mask.as_ref().is_none_or(|mask| mask[at] != 0);
+            is_shown.then(|| [0, 1, 2].map(|channel| image.rgb[3 * at + channel]))
+        };
+        Self { view, step, width: width.div_ceil(step), colors: pixels.map(color).collect() }
+    }
+
+    /// Returns the pixel of a point; the outer `None` if it is outside the view.
+    fn at(&self, point_world: Vec3<f64>) -> Option<Option<[u8; 3]>> {
+        let [column, row] = self.view.pixel_of(point_world)?.map(|px| floor_usize(px) / self.step);
+        Some(self.colors[row * self.width + column])
+    }
+}
+
+/// Silhouettes of an object in some of the training views.
+pub(super) struct Silhouettes<'a> {
+    all: Vec<Silhouette<'a>>,
+    focus: Focus,
+}
+
+impl<'a> Silhouettes<'a> {
+    /// Reads the silhouettes. `None` if the photographs do not show an object that was cut out, or if the cameras do
+    /// not look at one point. Unreadable photographs are skipped, because training reports them.
+    pub(super) fn of(dataset: &'a Dataset) -> Option<Self> {
+        let train = &dataset.train;
+        let focus = Focus::of(train.iter().map(|&view| &dataset.views[view]));
+        let inspected = evenly_spread(INSPECTED_PHOTOS, train.len()).map(|at| train[at]);
+        // Decode one at a time, because --host-limit has room for one.
+        let all: Vec<_> = inspected
+            .filter_map(|view| {
+                let source = &dataset.sources[view];
+                let source = ImageSource {
+                    alpha: AlphaMeaning::Mask,
+                    depth: None,
+                    normals: None,
+                    ..source.clone()
+                };
+                let may_be_cut_out = source.may_have_mask();
+                let image = may_be_cut_out.then(|| decode(&source).ok()).flatten()?;
+                Some(Silhouette::of(&dataset.views[view], &image))
+            })
+            .collect();
+        let pixels = all.iter().flat_map(|silhouette| &silhouette.colors);
+        let empty = pixels.clone().filter(|pixel| pixel.is_none()).count() as f64;
+        let is_cut_out = empty > CUT_OUT * pixels.count() as f64;
+        (is_cut_out && focus.is_seen).then_some(Self { all, focus })
+    }
+
+    /// Draws points inside the silhouettes uniformly, with the mean colours of their pixels. `None` if no object is
+    /// found where the cameras look.
+    pub(super) fn points(&self, count: usize, seed: u64) -> Option<PointCloud> {
+        let most_misses = self.all.len() / WRONG_MASKS;
+        self.points_with(0, count, seed).or_else(|| self.points_with(most_misses, count, seed))
+    }
+
+    /// Draws points that at most `misses` silhouettes exclude.
+    fn points_with(&self, misses: usize, count: usize, seed: u64) -> Option<PointCloud> {
+        let mut world_box = WorldBox::cube(self.focus.centre, self.focus.radius);
+        // Each box holds all of the object that was found in the one before, until it is hardly smaller.
+        let mut draws = 0;
+        loop {
+            let found = self.draw(&world_box, misses, [seed, draws]);
+            draws += 1;
+            if found.len() < FOUND_MIN {
+                return None;
+            }
+            let before = volume(&world_box);
+            world_box = box_of(&found);
+            if volume(&world_box) > 0.5 * before {
+                break;
+            }
+        }
+        let mut cloud = PointCloud::default();
+        for draw in draws..draws + DRAWS_MAX {
+            let missing = count - cloud.positions.len();
+            if missing == 0 {
+                return Some(cloud);
+            }
+            for (point, color) in
+                self.draw(&world_box, misses, [seed, draw]).into_iter().take(missing)
+            {
+                cloud.positions.push(point.map(f64::to_f32));
+                cloud.colors.push(color);
+            }
+        }
+        (cloud.positions.len() == count).then_some(cloud)
+    }
+
+    /// Draws points in a box; returns those inside the silhouettes, with their colours.
+    fn draw(
+        &self,
+        within: &WorldBox,
+        misses: usize,
+        [seed, draw]: [u64; 2],
+    ) -> Vec<(Vec3<f64>, [u8; 3])> {
+        let stream = RandomStream::new(seed, draw, RandomUse::Initialise);
+        let WorldBox { low, high } = within;
+        let point = |index: u64| {
+            [0, 1, 2].map(|axis| {
+                let share = stream.uniform(3 * index + axis as u64);
+                low[axis] + share * (high[axis] - low[axis])
+            })
+        };
+        let points = (0..DRAWN).into_par_iter().map(point);
+        points.filter_map(|point| Some((point, self.color(point, misses)?))).collect()
+    }
+
+    /// Returns the mean colour of a point in the views that show it, if at most `misses` silhouettes exclude it.
+    fn color(&self, point_world: Vec3<f64>, misses: usize) -> Option<[u8; 3]> {
+        let (mut sum, mut shown, mut missed) = ([0_usize; 3], 0, 0);
+        for silhouette in &self.all {
+            match silhouette.at(point_world) {
+                Some(Some(color)) => {
+                    shown += 1;
+                    sum = [0, 1, 2].map(|channel| sum[channel] + usize::from(color[channel]));
+                }
+                Some(None) => missed += 1,
+                None => {}
+            }
+            if missed > misses {
+                return None;
+            }
+        }
+        // Points that few views contain may be anywhere.
+        let is_inside = 2 * (shown + missed) >= self.all.len() && missed * MISSES <= shown;
+        (is_inside && shown > 0)
+            .then(|| sum.map(|sum| u8::try_from(sum / shown).unwrap_or(u8::MAX)))
+    }
+}
+
+fn volume(world_box: &WorldBox) -> f64 {
+    (0..3).map(|axis| world_box.high[axis] - world_box.low[axis]).product()
+}
+
+/// Returns the box around points, with a margin.
+fn box_of(points: &[(Vec3<f64>, [u8; 3])]) -> WorldBox {
+    let ends = |axis: usize| {
+        let along = points.iter().map(|(point, _)| point[axis]);
+        let low = along.clone().fold(f64::INFINITY, f64::min);
+        let high = along.fold(f64::NEG_INFINITY, f64::max);
+        let margin = MARGIN * (high - low);
+        [low - margin, high + margin]
+    };
+    let ends = [0, 1, 2].map(ends);
+    WorldBox { low: ends.map(|[low, _]| low), high: ends.map(|[_, high]| high) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{Camera, Pose};
+    use crate::math::linalg::length;
+
+    const SIDE: u32 = 80;
+    /// Distance of the cameras from the ball, and the ball's radius.
+    const DISTANCE: f64 = 4.0;
+    const RADIUS: f64 = 0.5;
+
+    /// Returns views along the three axes, from both sides, of a ball in the origin.
+    fn views() -> Vec<View> {
+        let axes = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        let cameras = (0..3).flat_map(|axis| [1.0, -1.0].map(|sign| (axis, sign)));
+        let view = |(axis, sign): (usize, f64)| {
+            let flipped = |row: Vec3<f64>, sign: f64| row.map(|value| sign * value);
+            let rotation = [
+                flipped(axes[(axis + 1) % 3], sign),
+                axes[(axis + 2) % 3],
+                flipped(axes[axis], sign),
+            ];
+            let camera =
+                Camera { width: SIDE, height: SIDE, focal_px: [160.0; 2], centre_px: [40.0; 2] };
+            let pose = Pose { rotation, translation: [0.0, 0.0, DISTANCE] };
+            View { name: "a.png".to_owned(), camera, pose }
+        };
+        cameras.map(view).collect()
+    }
+
+    /// Returns the picture of the ball: a disc of one colour.
+    fn disc(color: [u8; 3]) -> Image {
+        // Radius of the outline of a ball, px.
+        let radius_px = 160.0 * RADIUS / (DISTANCE * DISTANCE - RADIUS * RADIUS).sqrt();
+        let is_shown = |at: u32| {
+            let [x, y] = [at % SIDE, at / SIDE].map(|pixel| f64::from(pixel) + 0.5 - 40.0);
+            x.hypot(y) <= radius_px
+        };
+        let mask = (0..SIDE * SIDE).map(|at| if is_shown(at) { 255 } else { 0 }).collect();
+        let rgb = (0..SIDE * SIDE).flat_map(|_| color).collect();
+        Image { width: SIDE, height: SIDE, rgb, mask: Some(mask), depth: None, normals: None }
+    }
+
+    fn silhouettes(views: &[View]) -> Silhouettes<'_> {
+        let of_view = |(at, view): (u8, _)| Silhouette::of(view, &disc([40 * (at % 6), 100, 20]));
+        Silhouettes { all: (0..).zip(views).map(of_view).collect(), focus: Focus::of(views.iter()) }
+    }
+
+    #[test]
+    fn points_fill_the_visual_hull_and_have_mean_colours() {
+        let views = views();
+        let cloud = silhouettes(&views).points(5000, 3).unwrap();
+        assert_eq!([cloud.positions.len(), cloud.colors.len()], [5000; 2]);
+        let distances = cloud.positions.iter().map(|point| length(point.map(f64::from)));
+        let farthest = distances.clone().fold(0.0, f64::max);
+        // Three cylinders of the ball's radius meet up to √1.5 radii from the middle. Cones are wider behind it by a
+        // seventh, and a pixel is a twentieth of the radius.
+        assert!(farthest > 0.98 * RADIUS && farthest < 1.5 * RADIUS, "{farthest}");
+        let inside = distances.filter(|&distance| distance < RADIUS).count();
+        // The ball has 4π/3 of the 8 (2 - √2) of three cylinders, in radii³: 89 %.
+        assert!((4000..4800).contains(&inside), "{inside} of 5000 are in the ball");
+        // Means of 0, 40, … 200.
+        assert!(cloud.colors.iter().all(|&color| color == [100, 100, 20]));
+    }
+
+    #[test]
+    fn an_object_that_the_cameras_do_not_look_at_is_not_found() {
+        let views = views();
+        let mut silhouettes = silhouettes(&views);
+        silhouettes.focus.centre = [100.0, 0.0, 0.0];
+        assert!(silhouettes.points(10, 3).is_none());
+    }
+
+    #[test]
+    fn one_wrong_mask_of_many_removes_nothing() {
+        let twice = [views(), views()].concat();
+        let mut silhouettes = silhouettes(&twice);
+        silhouettes.all[0].colors.fill(None);
+        assert!(silhouettes.color([0.0; 3]).is_some());
+        silhouettes.all[1].colors.fill(None);
+        assert!(silhouettes.color([0.0; 3]).is_none());
+    }
+}
