@@ -386,42 +386,26 @@ impl RayHits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::known_meshes::{cube, mesh_of, on_threads, sphere};
+    use crate::known_meshes::{self, cube, mesh_of, same_on_any_threads, sphere};
     use crate::place::{corners, doubled_area};
     use crate::search::BoxTree;
 
-    const CAMERA: Camera = Camera {
-        width: 12,
-        height: 9,
-        focal_px: [9.0, 9.0],
-        centre_px: [6.0, 4.5],
-        rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-        translation: [0.0; 3],
-    };
-
-    /// Returns a triangle before another, which it covers in part.
-    fn mesh() -> Mesh {
-        Mesh {
-            vertices: vec![
-                [-1.0, -0.8, 2.0],
-                [0.9, -0.7, 2.0],
-                [0.0, 0.8, 2.5],
-                [-1.6, -1.2, 3.0],
-                [1.9, 0.0, 3.5],
-                [-0.4, 1.4, 3.0],
-            ],
-            faces: vec![[0, 1, 2], [3, 4, 5]],
-            colors: (0..6).map(|v| [0.1 * v as f32, 0.9 - 0.1 * v as f32, 0.3]).collect(),
-            ..Mesh::default()
-        }
+    /// Returns a triangle before another, which it covers in part, and the hits of rays on both.
+    fn covered() -> (Mesh, Camera, RayHits) {
+        let near = [[-1.0, -0.8, 2.0], [0.9, -0.7, 2.0], [0.0, 0.8, 2.5]];
+        let far = [[-1.6, -1.2, 3.0], [1.9, 0.0, 3.5], [-0.4, 1.4, 3.0]];
+        let mut mesh = mesh_of(&[near, far].concat(), &[[0, 1, 2], [3, 4, 5]]);
+        mesh.colors = (0..6).map(|v| [0.1 * v as f32, 0.9 - 0.1 * v as f32, 0.3]).collect();
+        let camera = known_meshes::ahead([0.0; 3], [12, 9], 9.0);
+        let rays = RayHits::of(&mesh, &camera, 0.1);
+        (mesh, camera, rays)
     }
 
     #[test]
     fn rays_draw_the_same_as_a_mesh_with_these_colours() {
-        let mesh = mesh();
-        let rays = RayHits::of(&mesh, &CAMERA, 0.1);
-        let (found, expected) =
-            (rays.draw(&mesh, &mesh.colors), draw(&mesh, Paint::Vertices, &CAMERA, 0.1));
+        let (mesh, camera, rays) = covered();
+        let found = rays.draw(&mesh, &mesh.colors);
+        let expected = draw(&mesh, Paint::Vertices, &camera, 0.1);
         assert_eq!(found.covers, expected.covers);
         assert!(found.covers.contains(&0.0) && found.covers.contains(&1.0));
         for (found, expected) in found.colors.iter().zip(&expected.colors) {
@@ -432,8 +416,7 @@ mod tests {
 
     #[test]
     fn sums_of_pixels_are_the_derivative_of_drawing() {
-        let mesh = mesh();
-        let rays = RayHits::of(&mesh, &CAMERA, 0.1);
+        let (mesh, _, rays) = covered();
         let value = |p: u8| [0.01 * f32::from(p), 0.5, f32::from(p % 7)];
         // Every fifth pixel has no value.
         let values: Vec<_> = (0..108_u8).map(|p| (p % 5 > 0).then(|| value(p))).collect();
@@ -465,14 +448,7 @@ mod tests {
 
     /// Returns a camera of 64 x 48 px that looks along z from a place.
     fn ahead(eye: [f64; 3]) -> Camera {
-        Camera {
-            width: 64,
-            height: 48,
-            focal_px: [60.0, 60.0],
-            centre_px: [32.0, 24.0],
-            rotation: CAMERA.rotation,
-            translation: scale(eye, -1.0),
-        }
+        known_meshes::ahead(eye, [64, 48], 60.0)
     }
 
     #[test]
@@ -488,11 +464,8 @@ mod tests {
             let tree = BoxTree::new(&mesh).unwrap();
             let mut seen = 0;
             for pixel in 0..64 * 48 {
-                let ray = [
-                    ((pixel % 64) as f64 + 0.5 - 32.0) / 60.0,
-                    ((pixel / 64) as f64 + 0.5 - 24.0) / 60.0,
-                    1.0,
-                ];
+                let [x, y] = [pixel % 64, pixel / 64].map(|at| at as f64 + 0.5);
+                let ray = [(x - 32.0) / 60.0, (y - 24.0) / 60.0, 1.0];
                 let hit = tree.first_hit(eye, ray, [NEAR, f64::INFINITY]);
                 assert_eq!(front.face(pixel).is_some(), hit.is_some(), "{pixel}");
                 if let Some(hit) = hit {
@@ -507,41 +480,37 @@ mod tests {
     #[test]
     fn front_faces_do_not_depend_on_the_number_of_threads() {
         let (mesh, camera) = (sphere(1.0, 4), ahead([0.0, 0.0, -3.0]));
-        let on = |threads| on_threads(threads, || FrontFaces::of(&mesh, &camera, NEAR));
-        assert_eq!(on(1), on(3));
+        same_on_any_threads(|| FrontFaces::of(&mesh, &camera, NEAR));
     }
 
-    /// Returns a square of 2 x 2 before the camera, and a picture whose four quarters differ.
-    fn quadrants() -> (Mesh, Atlas, Picture) {
+    #[test]
+    fn a_picture_is_the_right_way_up_and_ends_with_the_mesh() {
         let mesh = mesh_of(
             &[[-1.0, -1.0, 2.0], [1.0, -1.0, 2.0], [1.0, 1.0, 2.0], [-1.0, 1.0, 2.0]],
             &[[0, 1, 2], [0, 2, 3]],
         );
         let places_px = vec![[0.0, 0.0], [8.0, 0.0], [8.0, 8.0], [0.0, 8.0]];
-        let atlas =
-            Atlas { width: 8, height: 8, places_px, faces: vec![[0, 1, 2], [0, 2, 3]], charts: 1 };
+        let faces = mesh.faces.clone();
+        let atlas = Atlas { width: 8, height: 8, places_px, faces, charts: 1 };
         let mut picture = Picture::plain(8, 8, [255, 0, 0]);
         for (at, texel) in picture.texels.iter_mut().enumerate() {
             let quarters = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255; 3]];
             *texel = quarters[at % 8 / 4 + 2 * (at / 32)];
         }
-        (mesh, atlas, picture)
-    }
-
-    #[test]
-    fn a_picture_is_the_right_way_up_and_ends_with_the_mesh() {
-        let (mesh, atlas, picture) = quadrants();
         let paint = Paint::Texture { atlas: &atlas, picture: &picture };
         let drawn = draw(&mesh, paint, &ahead([0.0; 3]), NEAR);
-        let at = |x: usize, y: usize| drawn.colors[64 * y + x];
-        assert_eq!(at(16, 8), [1.0, 0.0, 0.0]);
-        assert_eq!(at(48, 8), [0.0, 1.0, 0.0]);
-        assert_eq!(at(16, 40), [0.0, 0.0, 1.0]);
-        assert_eq!(at(48, 40), [1.0, 1.0, 1.0]);
+        for (x, y, color) in [
+            (16, 8, [1.0, 0.0, 0.0]),
+            (48, 8, [0.0, 1.0, 0.0]),
+            (16, 40, [0.0, 0.0, 1.0]),
+            (48, 40, [1.0; 3]),
+            (0, 24, [0.0; 3]),
+        ] {
+            assert_eq!(drawn.colors[64 * y + x], color, "{x} {y}");
+        }
         // 60 px a side, from 2 to 62.
         let row = |x: usize| drawn.covers[64 * 24 + x];
         assert_eq!([row(1), row(2), row(61), row(62)], [0.0, 1.0, 1.0, 0.0]);
-        assert_eq!(at(0, 24), [0.0; 3]);
     }
 
     #[test]
