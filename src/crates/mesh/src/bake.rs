@@ -7,12 +7,12 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::atlas::{Atlas, dilate, for_each_texel, for_each_touched};
+use crate::atlas::{Atlas, dilate, doubled_area_px, for_each_texel, for_each_touched};
 use crate::draw::FrontFaces;
 use crate::file::Picture;
 use crate::mesh::{Camera, Mesh, Vec3};
 use crate::narrow::{floor_i32, to_f64s, to_index, to_u32};
-use crate::place::{add, centroid, corners, cross, dot, length, scale, sub};
+use crate::place::{add, centroid, corners, dot, doubled_area, length, scale};
 use crate::random::RandomStream;
 
 /// Figures of a baked texture.
@@ -136,10 +136,9 @@ fn take_view<S: TexelState>(
             if !sampler.may_see(corners) {
                 continue;
             }
-            let [a, b, c] = corners;
-            let normal = cross(sub(b, a), sub(c, a));
+            let normal = doubled_area(corners);
             // Only outer sides are textured: the slack would give an inner side the colour of a nearer surface.
-            if dot(normal, a) >= 0.0 {
+            if dot(normal, corners[0]) >= 0.0 {
                 continue;
             }
             let size = length(normal);
@@ -182,33 +181,28 @@ impl ColorView<'_> {
 /// The largest area of each face in any view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenAreas {
-    areas: Vec<f64>,
+    /// Area of each face, px².
+    pub areas_px2: Vec<f64>,
 }
 
 impl SeenAreas {
     /// Starts with a checked mesh that no view has seen yet.
     pub fn new(mesh: &Mesh) -> Self {
-        Self { areas: vec![0.0; mesh.faces.len()] }
+        Self { areas_px2: vec![0.0; mesh.faces.len()] }
     }
 
     /// Adds a camera, which sees from the depth `near` on. A face counts if its middle is visible.
     pub fn add(&mut self, mesh: &Mesh, camera: Camera, near: f64) {
         let view = ColorView { camera, near, colors: &[], counts: None };
         let sampler = ViewSampler::new(mesh, view);
-        self.areas.par_iter_mut().enumerate().for_each(|(face, area)| {
+        self.areas_px2.par_iter_mut().enumerate().for_each(|(face, area)| {
             let corners = corners_cam(mesh, face, &camera);
             let is_before = corners.iter().all(|corner| corner[2] >= near);
             if is_before && sampler.shows(centroid(corners)) {
-                let [a, b, c] = corners.map(|corner| camera.pixel(corner));
-                let doubled = (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]);
+                let doubled = doubled_area_px(corners.map(|corner| camera.pixel(corner)));
                 *area = area.max(0.5 * doubled.abs());
             }
         });
-    }
-
-    /// Returns the areas of the faces, px².
-    pub fn areas_px2(&self) -> &[f64] {
-        &self.areas
     }
 }
 
@@ -416,8 +410,8 @@ struct FacePlane {
 impl FacePlane {
     fn new([a, b, c]: [[f64; 2]; 3]) -> Self {
         let (u, v) = ([b[0] - a[0], b[1] - a[1]], [c[0] - a[0], c[1] - a[1]]);
-        let area = u[0] * v[1] - u[1] * v[0];
-        let inverse = if area == 0.0 { 0.0 } else { 1.0 / area };
+        let doubled = doubled_area_px([a, b, c]);
+        let inverse = if doubled == 0.0 { 0.0 } else { 1.0 / doubled };
         Self {
             origin: a,
             shares: [[v[1] * inverse, -v[0] * inverse], [-u[1] * inverse, u[0] * inverse]],
@@ -457,50 +451,37 @@ const DILATION_PX: u8 = 8;
 
 /// Fills the texels that no view sees. Returns the picture and the number of unseen faces with texels.
 fn fill(mesh: &Mesh, atlas: &Atlas, texels: &FaceTexels, sums: &[TexelSums]) -> (Picture, usize) {
-    let mean_of_all = mean(sums);
-    let unpainted = mean_of_all.unwrap_or([128; 3]);
-    let color_faces = |faces: std::ops::Range<usize>| {
-        let (mut colors, mut unseen) = (Vec::new(), 0);
-        for face in faces {
-            let numbers = texels.of_face(face);
-            let own = &sums[numbers.clone()];
-            let mean_of_face = mean(own);
-            unseen += usize::from(mean_of_face.is_none() && !own.is_empty());
-            let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
-            for (number, sums) in numbers.zip(own) {
-                let color = match (mean(std::slice::from_ref(sums)), mean_of_face) {
-                    (Some(color), _) | (None, Some(color)) => color,
-                    _ if mesh.colors.is_empty() => unpainted,
-                    _ => {
-                        let corners = mesh.faces[face]
-                            .map(|v| scale(to_f64s(mesh.colors[v as usize]), 255.0));
-                        let color: Vec3 = mixed(corners, plane.shares(texels.at[number]));
-                        color.map(byte)
-                    }
-                };
-                colors.push(color);
+    let unpainted = mean(sums).unwrap_or([128; 3]);
+    let color_face = |face: usize| {
+        let numbers = texels.of_face(face);
+        let own = &sums[numbers.clone()];
+        let mean_of_face = mean(own);
+        let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
+        numbers.zip(own).map(move |(number, sums)| {
+            match mean(std::slice::from_ref(sums)).or(mean_of_face) {
+                Some(color) => color,
+                None if mesh.colors.is_empty() => unpainted,
+                None => {
+                    let color = |v: u32| scale(to_f64s(mesh.colors[v as usize]), 255.0);
+                    let shares = plane.shares(texels.at[number]);
+                    mixed(mesh.faces[face].map(color), shares).map(byte)
+                }
             }
-        }
-        (colors, unseen)
+        })
     };
-    const FACES_A_PIECE: usize = 1024;
-    let faces = atlas.faces.len();
-    let pieces: Vec<_> = (0..faces.div_ceil(FACES_A_PIECE))
-        .into_par_iter()
-        .map(|piece| piece * FACES_A_PIECE..faces.min((piece + 1) * FACES_A_PIECE))
-        .map(color_faces)
-        .collect();
+    let is_unseen = |&face: &usize| {
+        let own = &sums[texels.of_face(face)];
+        !own.is_empty() && mean(own).is_none()
+    };
+    let faces = (0..atlas.faces.len()).into_par_iter().with_min_len(FACES_A_PIECE);
+    let unseen_faces = faces.clone().filter(is_unseen).count();
+    let colors: Vec<[u8; 3]> = faces.flat_map_iter(color_face).collect();
     let mut picture = Picture::plain(atlas.width, atlas.height, unpainted);
     let mut is_set = vec![false; picture.texels.len()];
-    let mut unseen_faces = 0;
-    let mut at = texels.at.iter();
-    for (colors, unseen) in pieces {
-        unseen_faces += unseen;
-        for (color, &[x, y]) in colors.into_iter().zip(at.by_ref()) {
-            let texel = usize::from(y) * atlas.width as usize + usize::from(x);
-            picture.texels[texel] = color;
-            is_set[texel] = true;
-        }
+    for (color, &[x, y]) in colors.into_iter().zip(&texels.at) {
+        let texel = usize::from(y) * atlas.width as usize + usize::from(x);
+        picture.texels[texel] = color;
+        is_set[texel] = true;
     }
     dilate(&mut picture.texels, &is_set, atlas.width as usize, DILATION_PX);
     (picture, unseen_faces)
@@ -736,7 +717,9 @@ mod tests {
     use super::*;
     use crate::atlas::{AtlasOptions, Layout, make_atlas};
     use crate::draw::{Paint, draw};
-    use crate::known_meshes::{self, cube, joined, mesh_of, moved, on_threads, sphere};
+    use crate::known_meshes::{
+        self, cube, joined, mesh_of, moved, same_on_any_threads, sphere, square,
+    };
     use crate::place::normalize;
 
     const NEAR: f64 = 0.01;
@@ -894,17 +877,15 @@ mod tests {
         let atlas = atlas_of(&mesh, Layout::Boxes);
         let cameras = around();
         let shots: Vec<_> = cameras.iter().map(|camera| photograph(&mesh, camera)).collect();
-        let on = |threads: usize, step: usize| {
-            on_threads(threads, || {
-                let mut bake = Bake::new(&mesh, &atlas, false);
-                for number in 0..cameras.len() {
-                    let number = number * step % cameras.len();
-                    bake.add(&view(&cameras[number], &shots[number]));
-                }
-                bake.finish()
-            })
+        let in_steps = |step: usize| {
+            let mut bake = Bake::new(&mesh, &atlas, false);
+            for number in 0..cameras.len() {
+                let number = number * step % cameras.len();
+                bake.add(&view(&cameras[number], &shots[number]));
+            }
+            bake.finish()
         };
-        assert_eq!(on(1, 1), on(3, 7));
+        assert_eq!(same_on_any_threads(|| in_steps(1)), in_steps(7));
     }
 
     #[test]
@@ -914,9 +895,9 @@ mod tests {
         areas.add(&mesh, looking([0.0, 0.0, -3.0]), NEAR);
         // One side, 2.5 away, focal length 1.2 times the side of the picture.
         let side_px = 1.2 * SIDE as f64 / 2.5;
-        let sum: f64 = areas.areas_px2().iter().sum();
+        let sum: f64 = areas.areas_px2.iter().sum();
         assert!((sum / side_px.powi(2) - 1.0).abs() < 1e-9, "{sum}");
-        assert_eq!(areas.areas_px2().iter().filter(|&&area| area > 0.0).count(), 2);
+        assert_eq!(areas.areas_px2.iter().filter(|&&area| area > 0.0).count(), 2);
         // A view whose colours do not fit shows nothing.
         let atlas = atlas_of(&mesh, Layout::Boxes);
         let mut bake = Bake::new(&mesh, &atlas, false);
@@ -948,10 +929,7 @@ mod tests {
     #[test]
     fn faces_thinner_than_a_texel_have_colours_of_their_own() {
         // A dark plate, and bright needles of a twentieth of a texel.
-        let mut mesh = mesh_of(
-            &[[0.0; 3], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]],
-            &[[0, 1, 2], [0, 2, 3]],
-        );
+        let mut mesh = square();
         mesh.colors = vec![[0.1; 3]; 4];
         for i in 0..30_u32 {
             let (first, x) = (4 + 3 * i, 1.1 + 0.02 * i as f32);
