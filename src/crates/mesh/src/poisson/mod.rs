@@ -100,12 +100,12 @@ pub fn reconstruct(
     if points.len() < FEWEST_POINTS {
         return Err(PointsError::TooFew { found: points.len(), wanted: FEWEST_POINTS }.into());
     }
-    let no_extent = PoissonError::NoExtent { points: points.len() };
-    let domain = domain_of(points).ok_or(no_extent)?;
+    let domain = domain_of(points)?;
     watch.report("points", 0.0)?;
     let points = SortedPoints::new(points, domain);
     let level = level_of(settings.depth, &points)?;
-    let density = density_of(&points, level - DENSITY_ABOVE);
+    // Points at the nodes of a level.
+    let density = NodeField::of_points(&points, level - DENSITY_ABOVE, |_| [1.0]);
     let areas = areas_of(&points, &density);
     watch.report("points", 1.0)?;
 
@@ -133,13 +133,12 @@ pub fn reconstruct(
 
 /// Returns the depth that [`reconstruct`] takes for these points, so that they can be prepared for it.
 pub fn depth_for(points: &OrientedPoints, depth: Depth) -> Result<u32, PoissonError> {
-    let no_extent = PoissonError::NoExtent { points: points.len() };
-    let domain = domain_of(points).ok_or(no_extent)?;
-    Ok(level_of(depth, &SortedPoints::new(points, domain))? - WIDER)
+    Ok(level_of(depth, &SortedPoints::new(points, domain_of(points)?))? - WIDER)
 }
 
-fn domain_of(points: &OrientedPoints) -> Option<Cube> {
+fn domain_of(points: &OrientedPoints) -> Result<Cube, PoissonError> {
     Cube::around(&points.places, CUBE_FACTOR * f64::from(1_u32 << WIDER))
+        .ok_or(PoissonError::NoExtent { points: points.len() })
 }
 
 fn level_of(depth: Depth, points: &SortedPoints) -> Result<u32, PoissonError> {
@@ -177,11 +176,8 @@ fn solve(
         watch.check()?;
         let coarse = band_of(points, level);
         let coarse_b = equations::restricted(&coarse, &band.bricks, &b);
-        levels.push((
-            level + 1,
-            std::mem::replace(&mut band, coarse),
-            std::mem::replace(&mut b, coarse_b),
-        ));
+        levels.push((level + 1, band, b));
+        (band, b) = (coarse, coarse_b);
     }
     levels.push((COARSEST, band, b));
     watch.report("equations", 1.0)?;
@@ -295,14 +291,9 @@ const ACROSS: f64 = 2.0 / 3.0;
 /// Points of a part of a parallel loop over points.
 const POINTS_A_PART: usize = 4096;
 
-/// Counts the points at the nodes of a level.
-fn density_of(points: &SortedPoints, level: u32) -> NodeField<1> {
-    NodeField::of_points(points, level, |_| [1.0])
-}
-
 /// Returns the area of each point, in units of the cube's face: 1 / rho.
 fn areas_of(points: &SortedPoints, density: &NodeField<1>) -> Vec<f32> {
-    let cells_a_face = 4.0_f64.powi(density.level().cast_signed());
+    let cells_a_face = 4.0_f64.powi(density.level.cast_signed());
     let places = points.points.places.par_iter().with_min_len(POINTS_A_PART);
     let area = |reader: &mut Reader<'_, 1>, &place: &[f32; 3]| {
         let [density] = reader.at(points.cube.unit(place));
@@ -314,7 +305,7 @@ fn areas_of(points: &SortedPoints, density: &NodeField<1>) -> Vec<f32> {
 /// Returns the points per cell of level `depth` that the surface crosses squarely: rho h², at places in units of the
 /// cube.
 fn points_a_cell(density: &NodeField<1>, units: &[Vec3], depth: u32) -> Vec<f32> {
-    let smaller = 4.0_f64.powi(density.level().cast_signed() - depth.cast_signed());
+    let smaller = 4.0_f64.powi(density.level.cast_signed() - depth.cast_signed());
     let found = |reader: &mut Reader<'_, 1>, &unit: &Vec3| {
         let [density] = reader.at(unit);
         to_f32(density / ACROSS * smaller)
@@ -586,7 +577,7 @@ mod tests {
     use super::equations::is_set;
     use super::*;
     use crate::known_meshes::{
-        TORUS_VOLUME, bad_edges, on_threads, sphere_points, torus_distance, torus_points,
+        TORUS_VOLUME, bad_edges, same_on_any_threads, sphere_points, torus_distance, torus_points,
         unwatched, volume,
     };
     use crate::narrow::to_f64s;
@@ -644,10 +635,7 @@ mod tests {
     #[test]
     fn the_bits_are_the_same_for_any_number_of_threads() {
         let points = torus_points(10_000, [0.003, 0.11]);
-        let with = |threads| on_threads(threads, || made(&points, 6).unwrap());
-        let one = with(1);
-        assert_eq!(one, with(2));
-        assert_eq!(one, with(5));
+        same_on_any_threads(|| made(&points, 6).unwrap());
     }
 
     #[test]
@@ -735,10 +723,11 @@ mod tests {
         broken.normals[12] = [f32::INFINITY; 3];
         assert!(matches!(made(&broken, 6), Err(PoissonError::NotConverged { .. })));
         let points = torus_points(2000, [0.0, 0.0]);
-        assert_eq!(made(&points, 3), Err(PoissonError::Depth { depth: 3, deepest: DEEPEST }));
-        assert_eq!(made(&points, 17), Err(PoissonError::Depth { depth: 17, deepest: DEEPEST }));
+        for depth in [3, 17] {
+            assert_eq!(made(&points, depth), Err(PoissonError::Depth { depth, deepest: DEEPEST }));
+        }
         let stop = AtomicBool::new(true);
-        let watch = Watch { stop: &stop, on_progress: &|_, _| () };
+        let watch = Watch { stop: &stop, ..unwatched() };
         let stopped = reconstruct(&points, &PoissonSettings::default(), &watch);
         assert_eq!(stopped, Err(PoissonError::Stopped(Stopped)));
     }
