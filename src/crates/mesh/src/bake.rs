@@ -245,23 +245,13 @@ impl TexelState for TexelSums {
 }
 
 /// Sums from which colours that differ from most are left out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct JudgedTexel {
     sums: TexelSums,
     /// Agreed colour of the previous round.
     agreed: AgreedColor,
     /// Sample of the colours that this round takes.
     samples: ColorSamples,
-}
-
-impl Default for JudgedTexel {
-    fn default() -> Self {
-        Self {
-            sums: TexelSums::default(),
-            agreed: AgreedColor::ANY,
-            samples: ColorSamples::default(),
-        }
-    }
 }
 
 impl TexelState for JudgedTexel {
@@ -648,28 +638,25 @@ struct ColorSamples {
 impl ColorSamples {
     /// Takes another colour, or not; `texel` is the texel's index.
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "below the number of colours that were seen"
-    )]
     fn take(&mut self, texel: usize, color: [u8; 3]) {
         let seen = usize::from(self.seen);
         if seen < KEPT {
             self.kept[seen] = color;
         } else {
             let bits = STREAM.bits((texel as u64) << 16 | seen as u64);
-            if let Some(place) = self.kept.get_mut((bits % (seen as u64 + 1)) as usize) {
+            let place = usize::try_from(bits % (seen as u64 + 1)).unwrap_or(usize::MAX);
+            if let Some(place) = self.kept.get_mut(place) {
                 *place = color;
             }
         }
         self.seen = self.seen.saturating_add(1);
     }
 
-    /// Returns the colour that most of them agree on; without samples, [`AgreedColor::ANY`].
+    /// Returns the colour that most of them agree on; without samples, one that every colour agrees with.
     fn agreed(&self) -> AgreedColor {
         let kept = &self.kept[..KEPT.min(usize::from(self.seen))];
         if kept.is_empty() {
-            return AgreedColor::ANY;
+            return AgreedColor::default();
         }
         let color = std::array::from_fn(|channel| median(kept.iter().map(|color| color[channel])));
         let spread = median(kept.iter().map(|&other| distance(color, other)));
@@ -701,10 +688,14 @@ struct AgreedColor {
     spread: u8,
 }
 
-impl AgreedColor {
-    /// A colour that every colour agrees with.
-    const ANY: Self = Self { color: [0; 3], spread: u8::MAX };
+impl Default for AgreedColor {
+    /// Returns a colour that every colour agrees with.
+    fn default() -> Self {
+        Self { color: [0; 3], spread: u8::MAX }
+    }
+}
 
+impl AgreedColor {
     #[inline]
     fn allows(self, color: [u8; 3]) -> bool {
         u16::from(distance(self.color, color)) <= MAX_DEVIATIONS * u16::from(self.spread)
@@ -1026,8 +1017,8 @@ mod tests {
         // Two different colours: neither is the outlier.
         let two = agreed(&[20, 220]);
         assert!(two.allows([20, 100, 50]) && two.allows([220, 100, 50]));
-        assert_eq!(agreed(&[]), AgreedColor::ANY);
-        assert!(AgreedColor::ANY.allows([255; 3]));
+        assert_eq!(agreed(&[]), AgreedColor::default());
+        assert!(AgreedColor::default().allows([255; 3]));
     }
 
     #[test]

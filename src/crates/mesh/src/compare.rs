@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::mesh::{Camera, Mesh, MeshError, Vec3};
-use crate::narrow::{to_f32, to_f32s, to_f64s, to_u32};
+use crate::narrow::{floor_usize, to_f32, to_f32s, to_f64s, to_u32};
 use crate::place::{
     Bounds, add, area, corners, cross, dot, doubled_area, length, mat_mul, mul, mul_transposed,
     normalize, scale, sub,
@@ -152,10 +152,8 @@ fn tree_of<'a>(which: &'static str, mesh: &'a Mesh) -> Result<BoxTree<'a>, Compa
 }
 
 /// Returns the number of samples of a surface: one per square of half the threshold, within bounds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn count_of(area: f64, tau: f64, [fewest, most]: [usize; 2]) -> usize {
-    let squares = (area / (0.25 * tau * tau)) as usize;
-    squares.min(most).max(fewest).max(1)
+    floor_usize(area / (0.25 * tau * tau)).min(most).max(fewest).max(1)
 }
 
 /// A place on a surface.
@@ -376,8 +374,7 @@ fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Similarity {
             })
             .collect();
         pairs.sort_by(|a, b| dot(a.off, a.off).total_cmp(&dot(b.off, b.off)));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share")]
-        pairs.truncate((KEPT_SHARE * pairs.len() as f64) as usize);
+        pairs.truncate(floor_usize(KEPT_SHARE * pairs.len() as f64));
         let Some(step) = step(&pairs) else { break };
         found = step.after(&found);
     }
@@ -735,7 +732,6 @@ impl<'a> Visibility<'a> {
 }
 
 #[cfg(test)]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod tests {
     use super::*;
     use crate::known_meshes::{
@@ -750,7 +746,7 @@ mod tests {
             &[[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]],
             &[[0, 1, 2], [0, 0, 1], [0, 3, 4]],
         );
-        let samples = SurfaceSamples::new(&mesh, |area| (area * 4000.0) as usize, 1);
+        let samples = SurfaceSamples::new(&mesh, |area| floor_usize(area * 4000.0), 1);
         assert_eq!(samples.count, 10_000);
         let all: Vec<SurfaceSample> = (0..10_000).map(|i| samples.get(i)).collect();
         let of = |face: u32| all.iter().filter(move |sample| sample.face == face);

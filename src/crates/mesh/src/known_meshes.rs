@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 
 use crate::Watch;
+use crate::bricks::{BRICK_NODES, Bricks, SIDE};
 use crate::mesh::{Camera, Mesh, Vec3};
 use crate::narrow::{floor_usize, to_f32s, to_f64s, to_u32};
 use crate::place::{add, corners, cross, mul, normalize, scale, six_volumes, sub};
@@ -48,6 +49,16 @@ pub(crate) fn same_on_any_threads<T: Debug + PartialEq + Send>(work: impl Fn() -
 
 pub(crate) fn mesh_of(vertices: &[[f32; 3]], faces: &[[u32; 3]]) -> Mesh {
     Mesh { vertices: vertices.to_vec(), faces: faces.to_vec(), ..Mesh::default() }
+}
+
+/// Returns the places of all nodes, in the order of the bricks.
+pub(crate) fn node_places(bricks: &Bricks) -> impl Iterator<Item = [usize; 3]> {
+    (0..bricks.len() * BRICK_NODES).map(|at| {
+        let node = at % BRICK_NODES;
+        let local = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
+        let brick = bricks.place(at / BRICK_NODES);
+        std::array::from_fn(|axis| brick[axis] as usize * SIDE + local[axis])
+    })
 }
 
 /// Returns two triangles with one vertex in common.

@@ -9,7 +9,7 @@ use crate::delaunay::insertion::{OPPOSITE, orientation};
 use crate::delaunay::{Delaunay, OUTSIDE};
 use crate::edges::orient;
 use crate::mesh::{Mesh, Vec3, local_faces};
-use crate::narrow::{to_f32s, to_u32};
+use crate::narrow::{floor_usize, to_f32s, to_u32};
 use crate::place::{Bounds, add, cross, dot, doubled_area, length, normalize, scale, sub};
 
 /// Largest length of a dual, in its tetrahedron's longest edges: spheres of flat tetrahedra have centres far away.
@@ -370,13 +370,8 @@ impl Halving {
         cheapest.map(|(_, halving)| halving)
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a place from 0 to the number of slots"
-    )]
     fn slot_of(&self, item: &Item) -> usize {
-        (((item.middle[self.axis] - self.least) / self.per_slot) as usize).min(SLOTS - 1)
+        floor_usize((item.middle[self.axis] - self.least) / self.per_slot).min(SLOTS - 1)
     }
 
     /// Moves the items before the plane to the front, and returns their number.

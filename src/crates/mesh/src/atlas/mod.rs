@@ -57,10 +57,9 @@ pub fn make_atlas(mesh: &Mesh, options: &AtlasOptions) -> Result<MadeAtlas, Atla
 
 /// Returns the side of a texture in texels: the next multiple of 4 of √(2 A), A the sum over the faces of the largest
 /// area in px² that any view shows them at; at most `most_px`.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn texture_side_px(face_areas_px2: &[f64], most_px: u32) -> u32 {
     let sum: f64 = face_areas_px2.iter().sum();
-    let side = (2.0 * sum).sqrt().ceil() as u32;
+    let side = floor_u32((2.0 * sum).sqrt().ceil());
     side.min(most_px).div_ceil(4).saturating_mul(4).clamp(64, most_px.max(64))
 }
 

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 use crate::bricks::spread;
 use crate::mesh::Vec3;
+use crate::narrow::{floor_u32, to_u32};
 use crate::place::Bounds;
 use crate::random::mix;
 
@@ -339,9 +340,8 @@ impl Order {
             let round = last_round.saturating_sub(hash(point).trailing_zeros());
             Key { round, index, place: curve.place(point) }
         };
-        let count = u32::try_from(given.len()).unwrap_or(u32::MAX);
-        let mut keys: Vec<Key> =
-            (0..count).into_par_iter().zip(given.par_iter()).map(key).collect();
+        let numbers = (0..to_u32(given.len())).into_par_iter();
+        let mut keys: Vec<Key> = numbers.zip(given.par_iter()).map(key).collect();
         let at = |key: &Key| rounded(given[key.index as usize]);
         keys.par_sort_unstable_by(|a, b| {
             (a.round, a.place)
@@ -448,14 +448,7 @@ impl Curve {
     pub(crate) fn place(&self, point: Vec3) -> u64 {
         let last = (1_u32 << self.bits) - 1;
         let mut cell: [u32; 3] = std::array::from_fn(|axis| {
-            let offset = (point[axis] - self.least[axis]) * self.cells_per_unit;
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "`as` saturates; at most 21 bits are kept"
-            )]
-            let cell = offset as u32;
-            cell.min(last)
+            floor_u32((point[axis] - self.least[axis]) * self.cells_per_unit).min(last)
         });
         for level in (1..self.bits).rev() {
             let (bit, below) = (1 << level, (1 << level) - 1);
@@ -488,6 +481,7 @@ mod tests {
 
     use super::insertion::{OPPOSITE, is_inside, orientation};
     use super::*;
+    use crate::narrow::floor_usize;
     use crate::place;
     use crate::random::{RandomSequence, RandomStream};
 
@@ -600,12 +594,7 @@ mod tests {
         let mut input_from_shuffled: Vec<usize> = (0..points.len()).collect();
         for (shuffle, pieces) in [1, 5, 16].into_iter().enumerate() {
             for last in (1..points.len()).rev() {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "in range"
-                )]
-                let other = (noise.uniform() * (last + 1) as f64) as usize;
+                let other = floor_usize(noise.uniform() * (last + 1) as f64);
                 input_from_shuffled.swap(last, other);
             }
             let shuffled: Vec<Vec3> = input_from_shuffled.iter().map(|&at| points[at]).collect();

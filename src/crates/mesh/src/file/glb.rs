@@ -14,7 +14,7 @@ use self::component::{FLOAT, UNSIGNED_BYTE, UNSIGNED_INT, UNSIGNED_SHORT};
 use super::{ByteCursor, MeshFileError, Picture, Truncated, check_atlas};
 use crate::atlas::Atlas;
 use crate::mesh::{Mesh, check_mesh};
-use crate::narrow::{to_f32, to_f32s, to_f64s};
+use crate::narrow::{round_u16, to_f32, to_f32s, to_f64s};
 use crate::place::Bounds;
 
 /// First bytes of a GLB.
@@ -381,11 +381,10 @@ fn padded(bytes: u64) -> u64 {
 }
 
 /// Returns an sRGB channel of 0 to 1 as linear light in 65,535 steps (IEC 61966-2-1).
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn linear(channel: f32) -> u16 {
     let c = f64::from(channel);
     let light = if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) };
-    (light * 65_535.0).round() as u16
+    round_u16(light * 65_535.0)
 }
 
 /// A mesh and its texture, if it has one.

@@ -464,7 +464,7 @@ fn within(place: [u32; 3], span: [u32; 2]) -> Mask {
 }
 
 #[inline]
-pub(super) const fn is_set(mask: &Mask, node: usize) -> bool {
+const fn is_set(mask: &Mask, node: usize) -> bool {
     mask[node / 64] >> (node % 64) & 1 == 1
 }
 

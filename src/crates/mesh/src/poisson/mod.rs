@@ -574,11 +574,10 @@ mod tests {
     use std::f64::consts::PI;
     use std::sync::atomic::AtomicBool;
 
-    use super::equations::is_set;
     use super::*;
     use crate::known_meshes::{
-        TORUS_VOLUME, bad_edges, same_on_any_threads, sphere_points, torus_distance, torus_points,
-        unwatched, volume,
+        TORUS_VOLUME, bad_edges, node_places, same_on_any_threads, sphere_points, torus_distance,
+        torus_points, unwatched, volume,
     };
     use crate::narrow::to_f64s;
     use crate::place::length;
@@ -779,17 +778,10 @@ mod tests {
     ) -> (Bricks, Vec<f32>) {
         let band = Band::dense(points, COARSEST);
         let screen = Screen::new(points, areas, &band, COARSEST, alpha);
-        let mut x = vec![0.0; band.bricks.len() * 512];
-        for brick in 0..band.bricks.len() {
-            let place = band.bricks.place(brick).map(|p| f64::from(p) * 8.0);
-            for node in 0..512 {
-                if is_set(&band.unknown[brick], node) {
-                    let local = [node % 8, node / 8 % 8, node / 64];
-                    x[brick * 512 + node] =
-                        to_f32(f(std::array::from_fn(|a| place[a] + local[a] as f64)));
-                }
-            }
-        }
+        let value = |at: [usize; 3]| to_f32(f(at.map(|a| a as f64)));
+        let mut x: Vec<f32> = node_places(&band.bricks).map(value).collect();
+        let of_bricks = x.chunks_mut(512).zip(&band.unknown);
+        of_bricks.for_each(|(x, unknown)| fill_others(unknown, x, 0.0));
         let operator = Operator { level: COARSEST, band: &band, screen: &screen };
         let mut out = vec![0.0; x.len()];
         let mut block = [0.0; BLOCK_NODES];
@@ -813,16 +805,9 @@ mod tests {
         let most = out.iter().fold(0.0, |most: f32, y| most.max(y.abs()));
         assert!(most < 5e-6 && out.iter().all(|y| y.is_finite()), "{most}");
         let (bricks, out) = applied(&points, &areas, 0.0, |at| at[0] - 2.0 * at[1] + 0.5 * at[2]);
-        for brick in 0..bricks.len() {
-            for node in 0..512 {
-                let local = [node % 8, node / 8 % 8, node / 64];
-                let place = bricks.place(brick);
-                let at: [usize; 3] = std::array::from_fn(|a| place[a] as usize * 8 + local[a]);
-                if at.iter().all(|a| (1..32).contains(a)) {
-                    // Values of up to 80 in f32, a dozen roundings each.
-                    assert!(out[brick * 512 + node].abs() < 5e-4, "{at:?}");
-                }
-            }
+        for (at, y) in node_places(&bricks).zip(&out) {
+            // Values of up to 80 in f32, a dozen roundings each.
+            assert!(!at.iter().all(|a| (1..32).contains(a)) || y.abs() < 5e-4, "{at:?}");
         }
     }
 
@@ -850,12 +835,10 @@ mod tests {
         // of the fine nodes, both levels give the same integral of its gradient times V.
         let moment = |bricks: &Bricks, b: &[f32], scale: f64| -> [f64; 4] {
             let mut sums = [0.0; 4];
-            for (at, &b) in b.iter().enumerate() {
-                let place = bricks.place(at / 512);
-                let local = [at % 8, at / 8 % 8, at / 64 % 8];
+            for (at, &b) in node_places(bricks).zip(b) {
                 sums[3] += f64::from(b);
                 for a in 0..3 {
-                    sums[a] += f64::from(b) * scale * (f64::from(place[a]) * 8.0 + local[a] as f64);
+                    sums[a] += f64::from(b) * scale * at[a] as f64;
                 }
             }
             sums
