@@ -179,14 +179,12 @@ pub struct SurfaceSamples<'a> {
 impl<'a> SurfaceSamples<'a> {
     /// Takes the number of samples that `count_of` returns for the whole area.
     pub fn new(mesh: &'a Mesh, count_of: impl FnOnce(f64) -> usize, key: u64) -> Self {
-        let areas = mesh.faces.iter().map(|&face| area(corners(mesh, face)));
-        let sums: Vec<f64> = areas
-            .scan(0.0, |sum, area| {
-                *sum += area;
-                Some(*sum)
-            })
-            .collect();
-        let total = sums.last().copied().unwrap_or(0.0);
+        let mut total = 0.0;
+        let sum = |&face: &[u32; 3]| {
+            total += area(corners(mesh, face));
+            total
+        };
+        let sums: Vec<f64> = mesh.faces.iter().map(sum).collect();
         let count = if total > 0.0 { count_of(total) } else { 0 };
         Self { mesh, sums, count, stream: RandomStream::of_seed(key) }
     }
@@ -328,16 +326,10 @@ impl Similarity {
 
     /// Returns the moved mesh, its normals rotated.
     fn applied_to(&self, mesh: &Mesh) -> Mesh {
-        Mesh {
-            vertices: mesh.vertices.iter().map(|&v| to_f32s(self.of(to_f64s(v)))).collect(),
-            faces: mesh.faces.clone(),
-            normals: mesh
-                .normals
-                .iter()
-                .map(|&n| to_f32s(mul(&self.rotation, to_f64s(n))))
-                .collect(),
-            colors: mesh.colors.clone(),
-        }
+        let mut moved = mesh.clone();
+        moved.vertices.iter_mut().for_each(|v| *v = to_f32s(self.of(to_f64s(*v))));
+        moved.normals.iter_mut().for_each(|n| *n = to_f32s(mul(&self.rotation, to_f64s(*n))));
+        moved
     }
 
     /// Returns this similarity after `first`.
@@ -364,15 +356,13 @@ fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Similarity {
     let places: Vec<Vec3> = (0..samples.count).map(|index| samples.get(index).place).collect();
     let mut found = Similarity::IDENTITY;
     for _ in 0..ROUNDS {
-        let mut pairs: Vec<Pair> = places
-            .par_iter()
-            .filter_map(|&place| {
-                let place = found.of(place);
-                let nearest = truth.nearest(place, f64::INFINITY)?;
-                let normal = truth.normal(nearest.face);
-                Some(Pair { place, off: sub(nearest.place, place), normal })
-            })
-            .collect();
+        let pair = |&place: &Vec3| {
+            let place = found.of(place);
+            let nearest = truth.nearest(place, f64::INFINITY)?;
+            let normal = truth.normal(nearest.face);
+            Some(Pair { place, off: sub(nearest.place, place), normal })
+        };
+        let mut pairs: Vec<Pair> = places.par_iter().filter_map(pair).collect();
         pairs.sort_by(|a, b| dot(a.off, a.off).total_cmp(&dot(b.off, b.off)));
         pairs.truncate(floor_usize(KEPT_SHARE * pairs.len() as f64));
         let Some(step) = step(&pairs) else { break };
@@ -633,13 +623,12 @@ fn about(axis: Vec3, angle: f64) -> [Vec3; 3] {
 fn neighbours(cameras: &[Camera]) -> Vec<[usize; 2]> {
     let centres: Vec<Vec3> = cameras.iter().map(Camera::centre).collect();
     let gap = |a: usize, b: usize| length(sub(centres[a], centres[b]));
-    let mut pairs: Vec<[usize; 2]> = (0..centres.len())
-        .filter_map(|a| {
-            let others = (0..centres.len()).filter(|&b| b != a);
-            let nearest = others.min_by(|&b, &c| gap(a, b).total_cmp(&gap(a, c)))?;
-            Some([a.min(nearest), a.max(nearest)])
-        })
-        .collect();
+    let pair = |a: usize| {
+        let others = (0..centres.len()).filter(|&b| b != a);
+        let nearest = others.min_by(|&b, &c| gap(a, b).total_cmp(&gap(a, c)))?;
+        Some([a.min(nearest), a.max(nearest)])
+    };
+    let mut pairs: Vec<[usize; 2]> = (0..centres.len()).filter_map(pair).collect();
     pairs.sort_unstable();
     pairs.dedup();
     pairs
@@ -775,13 +764,12 @@ mod tests {
 
     /// Returns cameras about the origin at this distance, alternating above and below it.
     fn ring(distance: f64, count: u32) -> Vec<Camera> {
-        (0..count)
-            .map(|i| {
-                let angle = std::f64::consts::TAU * f64::from(i) / f64::from(count);
-                let height = if i % 2 == 0 { 1.5 } else { -1.5 };
-                looking([distance * angle.cos(), distance * angle.sin(), height], [0.0; 3])
-            })
-            .collect()
+        let camera = |i: u32| {
+            let angle = std::f64::consts::TAU * f64::from(i) / f64::from(count);
+            let height = if i % 2 == 0 { 1.5 } else { -1.5 };
+            looking([distance * angle.cos(), distance * angle.sin(), height], [0.0; 3])
+        };
+        (0..count).map(camera).collect()
     }
 
     #[test]

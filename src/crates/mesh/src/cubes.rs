@@ -101,18 +101,14 @@ pub fn extract(
     watch.report("surface", 0.0)?;
     let passed = passed_edges(bricks, values, level)?;
     watch.report("surface", 0.3)?;
-    let crossings: Vec<Vec<Crossing>> = (0..bricks.len())
-        .into_par_iter()
-        .map(|brick| crossings_of(bricks, values, level, brick, &passed[brick]))
-        .collect();
-    let mut crossings = crossings.concat();
+    let of_brick = |brick| crossings_of(bricks, values, level, brick, &passed[brick]);
+    let crossings = (0..bricks.len()).into_par_iter().map(of_brick);
+    let mut crossings = crossings.collect::<Vec<_>>().concat();
     watch.report("surface", 0.6)?;
     let table = CaseTable::new();
-    let faces: Vec<Vec<[u32; 3]>> = (0..bricks.len())
-        .into_par_iter()
-        .map(|brick| faces_of(bricks, values, level, brick, &passed, &table))
-        .collect();
-    let mut faces = faces.concat();
+    let of_brick = |brick| faces_of(bricks, values, level, brick, &passed, &table);
+    let faces = (0..bricks.len()).into_par_iter().map(of_brick);
+    let mut faces = faces.collect::<Vec<_>>().concat();
     watch.report("surface", 1.0)?;
     // No face uses a vertex on an edge whose cells all lack a corner.
     let is_used = renumber_used(&mut faces, crossings.len());
@@ -127,16 +123,12 @@ fn side(value: f32, level: f32) -> (bool, bool) {
 }
 
 fn passed_edges(bricks: &Bricks, values: &[f32], level: f32) -> Result<Vec<Passed>, ExtractError> {
-    let mut all: Vec<Passed> = (0..bricks.len())
-        .into_par_iter()
-        .map_init(
-            || [0.0; BLOCK_NODES],
-            |block, brick| {
-                bricks.gather(values, brick, f32::NAN, block);
-                Passed { bits: passed_bits(block, level), before: [0; WORDS] }
-            },
-        )
-        .collect();
+    let of_brick = |block: &mut Block, brick| {
+        bricks.gather(values, brick, f32::NAN, block);
+        Passed { bits: passed_bits(block, level), before: [0; WORDS] }
+    };
+    let all = (0..bricks.len()).into_par_iter().map_init(|| [0.0; BLOCK_NODES], of_brick);
+    let mut all: Vec<Passed> = all.collect();
     let mut count = 0_u64;
     for passed in &mut all {
         for (bits, before) in passed.bits.iter().zip(&mut passed.before) {

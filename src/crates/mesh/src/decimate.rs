@@ -118,21 +118,19 @@ fn decimate_in_blocks(mesh: &mut Mesh, target_faces: usize, block_faces: usize) 
     let blocks = cut(mesh, block_faces);
     let is_shared = shared_vertices(mesh, &blocks);
     let total = mesh.faces.len() as u128;
-    let parts: Vec<Part> = blocks
-        .par_iter()
-        .map(|faces| {
-            let share = faces.len() as u128 * target_faces as u128 / total.max(1);
-            let mut part = Part::of(mesh, faces);
-            let lock = |&vertex: &u32| match is_shared[vertex as usize] {
-                true => SimplifyVertex::Lock,
-                false => SimplifyVertex::None,
-            };
-            let locks: Vec<SimplifyVertex> = part.names.iter().map(lock).collect();
-            let target = usize::try_from(share).unwrap_or(usize::MAX);
-            collapse(&mut part.mesh, Some(&locks), target, SimplifyOptions::Regularize);
-            part
-        })
-        .collect();
+    let decimated = |faces: &Vec<u32>| {
+        let share = faces.len() as u128 * target_faces as u128 / total.max(1);
+        let mut part = Part::of(mesh, faces);
+        let lock = |&vertex: &u32| match is_shared[vertex as usize] {
+            true => SimplifyVertex::Lock,
+            false => SimplifyVertex::None,
+        };
+        let locks: Vec<SimplifyVertex> = part.names.iter().map(lock).collect();
+        let target = usize::try_from(share).unwrap_or(usize::MAX);
+        collapse(&mut part.mesh, Some(&locks), target, SimplifyOptions::Regularize);
+        part
+    };
+    let parts: Vec<Part> = blocks.par_iter().map(decimated).collect();
     mesh.faces.clear();
     for part in parts {
         for (index, &name) in part.names.iter().enumerate() {

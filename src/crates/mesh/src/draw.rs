@@ -128,17 +128,14 @@ impl FrontFaces {
         let corners = |face: usize| mesh.faces[face].map(|vertex| places[vertex as usize]);
         let across: Vec<f64> = (0..width).map(|x| camera.ray(x, 0)[0]).collect();
         let bands = height.div_ceil(BAND_ROWS);
-        let lists: Vec<BandLists> = (0..mesh.faces.len().div_ceil(FACES_A_LIST))
-            .into_par_iter()
-            .map(|list| {
-                let first = list * FACES_A_LIST;
-                let faces = first..mesh.faces.len().min(first + FACES_A_LIST);
-                BandLists::of(
-                    bands,
-                    faces.map(|face| (to_u32(face), PixelBox::of(corners(face), camera, near))),
-                )
-            })
-            .collect();
+        let list = |number: usize| {
+            let first = number * FACES_A_LIST;
+            let faces = first..mesh.faces.len().min(first + FACES_A_LIST);
+            let pixels = |face| (to_u32(face), PixelBox::of(corners(face), camera, near));
+            BandLists::of(bands, faces.map(pixels))
+        };
+        let lists = (0..mesh.faces.len().div_ceil(FACES_A_LIST)).into_par_iter().map(list);
+        let lists: Vec<BandLists> = lists.collect();
         let mut faces = vec![NO_FACE; width * height];
         let mut depths = vec![f32::INFINITY; width * height];
         let band = BAND_ROWS * width.max(1);

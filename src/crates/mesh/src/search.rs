@@ -108,14 +108,11 @@ impl<'a> BoxTree<'a> {
     pub fn new(mesh: &'a Mesh) -> Result<Self, MeshError> {
         check_mesh(mesh)?;
         let mut order: Vec<u32> = (0..to_u32(mesh.faces.len())).collect();
-        let centres: Vec<[f32; 3]> = mesh
-            .faces
-            .par_iter()
-            .map(|&face| {
-                let [a, b, c] = face.map(|vertex| mesh.vertices[vertex as usize]);
-                std::array::from_fn(|axis| a[axis] / 3.0 + b[axis] / 3.0 + c[axis] / 3.0)
-            })
-            .collect();
+        let centre = |&face: &[u32; 3]| {
+            let [a, b, c] = face.map(|vertex| mesh.vertices[vertex as usize]);
+            std::array::from_fn(|axis| a[axis] / 3.0 + b[axis] / 3.0 + c[axis] / 3.0)
+        };
+        let centres: Vec<[f32; 3]> = mesh.faces.par_iter().map(centre).collect();
         let leaves = mesh.faces.len().div_ceil(LEAF_FACES).next_power_of_two();
         sort_branch(&mut order, leaves, &centres);
         let mut tree = Self { mesh, order, boxes: Vec::new(), inner: leaves - 1 };
@@ -493,15 +490,13 @@ mod tests {
         let tree = BoxTree::new(&mesh).unwrap();
         let stream = RandomStream::of_seed(3);
         for ray in 0..300 {
-            let random = |axis: usize| 3.0 * stream.uniform(6 * ray + axis as u64) - 1.5;
-            let (origin, direction) =
-                ([random(0), random(1), random(2)], [random(3), random(4), random(5)]);
-            let expected: Vec<RayHit> = (0..mesh.faces.len() as u32)
-                .filter_map(|face| {
-                    let at = meeting(origin, direction, tree.corners(face)).filter(|&at| at >= 0.0);
-                    at.map(|at| RayHit { at, face })
-                })
-                .collect();
+            let random = |axis: u64| 3.0 * stream.uniform(6 * ray + axis) - 1.5;
+            let (origin, direction) = ([0, 1, 2].map(random), [3, 4, 5].map(random));
+            let hit = |face: u32| {
+                let at = meeting(origin, direction, tree.corners(face)).filter(|&at| at >= 0.0)?;
+                Some(RayHit { at, face })
+            };
+            let expected: Vec<RayHit> = (0..mesh.faces.len() as u32).filter_map(hit).collect();
             let mut found = Vec::new();
             tree.hits(origin, direction, [0.0, f64::INFINITY], |hit| {
                 found.push(hit);

@@ -296,15 +296,14 @@ impl Pivots {
     /// corners of a box three times as large as all of them, so that the hull is outside. `gaussians` are means
     /// (world), unit normals and standard deviations along these (world units). Skips pivots that are not finite.
     pub fn of(gaussians: impl IntoIterator<Item = (Vec3, Vec3, f64)>, sides: PivotSides) -> Self {
-        let mut points: Vec<Vec3> = gaussians
-            .into_iter()
-            .flat_map(|(mean, normal, deviation)| {
-                let step = scale(normal, REACH * deviation);
-                let inner = (sides == PivotSides::Both).then(|| add(mean, scale(step, -1.0)));
-                [Some(mean), Some(add(mean, step)), inner].into_iter().flatten()
-            })
-            .filter(|point| point.iter().all(|x| x.is_finite()))
-            .collect();
+        let pivots = |(mean, normal, deviation): (Vec3, Vec3, f64)| {
+            let step = scale(normal, REACH * deviation);
+            let inner = (sides == PivotSides::Both).then(|| add(mean, scale(step, -1.0)));
+            [Some(mean), Some(add(mean, step)), inner].into_iter().flatten()
+        };
+        let is_finite = |point: &Vec3| point.iter().all(|x| x.is_finite());
+        let mut points: Vec<Vec3> =
+            gaussians.into_iter().flat_map(pivots).filter(is_finite).collect();
         points.extend(corners(&points));
         Self { points }
     }
@@ -445,12 +444,11 @@ mod tests {
     /// Returns flat Gaussians on the torus, off it by up to half of their thickness.
     fn torus_gaussians(count: usize) -> Vec<(Vec3, Vec3, f64)> {
         let mut noise = RandomSequence::of_seed(5);
-        (0..count)
-            .map(|_| {
-                let [place, normal] = on_torus(noise.uniform() * TAU, noise.uniform() * TAU);
-                (add(place, scale(normal, 0.01 * (noise.uniform() - 0.5))), normal, 0.01)
-            })
-            .collect()
+        let gaussian = |_| {
+            let [place, normal] = on_torus(noise.uniform() * TAU, noise.uniform() * TAU);
+            (add(place, scale(normal, 0.01 * (noise.uniform() - 0.5))), normal, 0.01)
+        };
+        (0..count).map(gaussian).collect()
     }
 
     fn cut_torus(sides: PivotSides, cutting: &Cutting) -> Cut {

@@ -912,15 +912,14 @@ mod tests {
 
     /// Returns cameras on a ring that look across it and a little up and down.
     fn ring(scene: &Scene, radius: f64, count: usize) -> Vec<Drawn> {
-        (0..count)
-            .map(|i| {
-                let turn = std::f64::consts::TAU * i as f64 / count as f64;
-                let from = [radius * turn.cos(), radius * turn.sin(), 0.25 * (3.0 * turn).sin()];
-                let up = [0.0, 0.9, -0.9, 0.4, -0.4][i % 5] * radius;
-                let out = if i % 2 == 0 { -1.0 } else { 2.0 };
-                Drawn::new(scene, from, [out * from[0] + 0.1, out * from[1], up])
-            })
-            .collect()
+        let view = |i: usize| {
+            let turn = std::f64::consts::TAU * i as f64 / count as f64;
+            let from = [radius * turn.cos(), radius * turn.sin(), 0.25 * (3.0 * turn).sin()];
+            let up = [0.0, 0.9, -0.9, 0.4, -0.4][i % 5] * radius;
+            let out = if i % 2 == 0 { -1.0 } else { 2.0 };
+            Drawn::new(scene, from, [out * from[0] + 0.1, out * from[1], up])
+        };
+        (0..count).map(view).collect()
     }
 
     fn fused(space: Space, views: &[Drawn]) -> Result<Fused, FusionError> {

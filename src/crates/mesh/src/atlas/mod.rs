@@ -528,10 +528,8 @@ fn smoothed(surface: &Surface<'_>) -> Vec<[f32; 3]> {
         let normal = |side: usize| surface.normals[side / 3];
         twin != NO_SIDE && dot(normal(side), normal(twin as usize)) >= SMOOTH_COSINE
     };
-    let links: Vec<[bool; 3]> = (0..mesh.faces.len())
-        .into_par_iter()
-        .map(|face| [0, 1, 2].map(|side| is_smooth(3 * face + side)))
-        .collect();
+    let links = |face: usize| [0, 1, 2].map(|side| is_smooth(3 * face + side));
+    let links: Vec<[bool; 3]> = (0..mesh.faces.len()).into_par_iter().map(links).collect();
     let mut normals: Vec<Vec3> =
         mesh.faces.par_iter().map(|&face| doubled_area(corners(mesh, face))).collect();
     for _ in 0..SMOOTHING_ROUNDS {
@@ -647,14 +645,10 @@ mod tests {
 
     /// Returns the percentiles 1 and 99 of the faces' texels per area, over the median.
     fn densities(mesh: &Mesh, atlas: &Atlas) -> [f64; 2] {
-        let mut found: Vec<f64> = mesh
-            .faces
-            .iter()
-            .zip(&atlas.faces)
-            .map(|(&face, &places)| {
-                0.5 * doubled_area_px(atlas.corners_px(places)) / area(corners(mesh, face))
-            })
-            .collect();
+        let density = |(&face, &places): (&[u32; 3], &[u32; 3])| {
+            0.5 * doubled_area_px(atlas.corners_px(places)) / area(corners(mesh, face))
+        };
+        let mut found: Vec<f64> = mesh.faces.iter().zip(&atlas.faces).map(density).collect();
         found.sort_by(f64::total_cmp);
         let middle = found[found.len() / 2];
         [found[found.len() / 100] / middle, found[found.len() * 99 / 100] / middle]

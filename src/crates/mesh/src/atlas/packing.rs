@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{Atlas, AtlasError, Surface, most_frequent};
 use crate::edges::UnionFind;
 use crate::mesh::{Mesh, Vec3, local_faces};
-use crate::narrow::{floor_u32, to_u32};
+use crate::narrow::{floor_u32, to_index, to_u32};
 use crate::place::{add, corners, cross, dot, doubled_area, length, normalize, sub};
 
 /// Positions of rectangles on a picture.
@@ -462,11 +462,8 @@ impl BoxCut<'_> {
     /// Returns connected faces of one direction, and the direction. Small regions join neighbours that see them.
     fn regions(&self) -> Vec<(Vec<u32>, u8)> {
         let numbers = 0..to_u32(self.faces.len());
-        let of_face: Vec<u8> = numbers
-            .clone()
-            .into_par_iter()
-            .map(|number| self.nearest_direction(self.normal(number)))
-            .collect();
+        let nearest = |number| self.nearest_direction(self.normal(number));
+        let of_face: Vec<u8> = numbers.clone().into_par_iter().map(nearest).collect();
         let mut regions = UnionFind::new(self.faces.len());
         for number in numbers.clone() {
             for other in self.neighbours(number) {
@@ -494,13 +491,11 @@ impl BoxCut<'_> {
             }
         }
         let grouped = members(&mut regions);
-        let charts = grouped.chunk_by(|a, b| a.0 == b.0);
-        charts
-            .map(|region| {
-                let faces = region.iter().map(|&(_, number)| self.faces[number as usize]).collect();
-                (faces, direction[region[0].0 as usize])
-            })
-            .collect()
+        let chart = |region: &[(u32, u32)]| {
+            let faces = region.iter().map(|&(_, number)| self.faces[number as usize]).collect();
+            (faces, direction[region[0].0 as usize])
+        };
+        grouped.chunk_by(|a, b| a.0 == b.0).map(chart).collect()
     }
 
     /// Joins a small region to the neighbour with most common sides of those whose direction it faces. Returns false
@@ -802,12 +797,11 @@ impl NearestTexel<'_> {
             if off * off >= best {
                 break;
             }
-            for down in [-off, off].into_iter().take(if off == 0 { 1 } else { 2 }) {
-                let row = isize::try_from(down)
-                    .ok()
-                    .and_then(|down| y.checked_add_signed(down))
-                    .filter(|&row| row < self.rows);
-                let Some(row) = row else { continue };
+            let away = to_index(off);
+            for row in [y.checked_sub(away), Some(y + away)].into_iter().flatten() {
+                if row >= self.rows {
+                    continue;
+                }
                 let across = self.across[row * self.width + x];
                 let squared = off * off + i32::from(across).pow(2);
                 if across != NONE && squared < best {
@@ -830,9 +824,8 @@ mod tests {
 
     #[test]
     fn rectangles_keep_apart_and_fill_the_picture() {
-        let sizes: Vec<[f64; 2]> = (0..200)
-            .map(|i| [1.0 + f64::from(i * 37 % 50) / 10.0, 0.2 + f64::from(i % 9) / 10.0])
-            .collect();
+        let size = |i| [1.0 + f64::from(i * 37 % 50) / 10.0, 0.2 + f64::from(i % 9) / 10.0];
+        let sizes: Vec<[f64; 2]> = (0..200).map(size).collect();
         let packed = pack(&sizes, 512, 2).unwrap();
         let area: f64 = sizes.iter().map(|size| size[0] * size[1]).sum();
         let filled = area * packed.density.powi(2) / 512_f64.powi(2);

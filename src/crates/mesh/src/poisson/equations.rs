@@ -851,12 +851,8 @@ pub(super) struct SortedPoints {
 impl SortedPoints {
     /// Sorts points. Points of one cell keep their order.
     pub(super) fn new(points: &OrientedPoints, cube: Cube) -> Self {
-        let mut order: Vec<(u64, u32)> = points
-            .places
-            .par_iter()
-            .enumerate()
-            .map(|(row, &place)| (cube.key(place, bricks::AXIS_BITS), to_u32(row)))
-            .collect();
+        let key = |(row, &place)| (cube.key(place, bricks::AXIS_BITS), to_u32(row));
+        let mut order: Vec<(u64, u32)> = points.places.par_iter().enumerate().map(key).collect();
         order.par_sort_unstable();
         let pick = |column: &[[f32; 3]]| -> Vec<[f32; 3]> {
             order.par_iter().map(|&(_, row)| column[row as usize]).collect()
@@ -885,15 +881,12 @@ impl SortedPoints {
 
     /// Returns the points in each brick of cells of a level.
     fn ranges(&self, bricks: &Bricks, level: u32) -> Vec<Range<usize>> {
-        bricks
-            .keys()
-            .par_iter()
-            .map(|&key| {
-                let start = self.keys.partition_point(|&k| brick_key(k, level) < key);
-                let count = self.keys[start..].partition_point(|&k| brick_key(k, level) == key);
-                start..start + count
-            })
-            .collect()
+        let range = |&key: &u64| {
+            let start = self.keys.partition_point(|&k| brick_key(k, level) < key);
+            let count = self.keys[start..].partition_point(|&k| brick_key(k, level) == key);
+            start..start + count
+        };
+        bricks.keys().par_iter().map(range).collect()
     }
 
     /// Returns keys, unsorted and repeated, of the bricks with a node `below` before or `above` behind the lower

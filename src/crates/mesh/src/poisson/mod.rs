@@ -205,19 +205,16 @@ fn band_of(points: &SortedPoints, level: u32) -> Band {
 
 /// Returns the mean of the function at the points, weighted by area.
 fn level_at_points(points: &SortedPoints, areas: &[f32], finest: &Solved, level: u32) -> f64 {
-    let parts: Vec<[f64; 2]> = points
-        .points
-        .places
-        .par_chunks(POINTS_A_PART)
-        .zip(areas.par_chunks(POINTS_A_PART))
-        .map(|(places, areas)| {
-            let mut reader = Reader::new(level, &finest.bricks, [finest.x.as_slice()]);
-            places.iter().zip(areas).fold([0.0; 2], |[sum, whole], (&place, &area)| {
-                let [x] = reader.at(points.cube.unit(place));
-                [sum + f64::from(area) * x, whole + f64::from(area)]
-            })
+    let of_part = |(places, areas): (&[[f32; 3]], &[f32])| {
+        let mut reader = Reader::new(level, &finest.bricks, [finest.x.as_slice()]);
+        places.iter().zip(areas).fold([0.0; 2], |[sum, whole], (&place, &area)| {
+            let [x] = reader.at(points.cube.unit(place));
+            [sum + f64::from(area) * x, whole + f64::from(area)]
         })
-        .collect();
+    };
+    let places = points.points.places.par_chunks(POINTS_A_PART);
+    let parts = places.zip(areas.par_chunks(POINTS_A_PART)).map(of_part);
+    let parts: Vec<[f64; 2]> = parts.collect();
     let [sum, whole] = parts.iter().fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
     sum / whole
 }
@@ -417,11 +414,9 @@ fn follow(
     let (mut is_cut, mut meets_cube) = (false, false);
     while !fresh.is_empty() && !is_cut {
         watch.check()?;
-        let calls: Vec<(Vec<u64>, bool)> = fresh
-            .clone()
-            .into_par_iter()
-            .map_init(|| [0.0; BLOCK_NODES], |block, id| found.called_by(id, block))
-            .collect();
+        let called_by = |block: &mut Block, id| found.called_by(id, block);
+        let calls = fresh.clone().into_par_iter().map_init(|| [0.0; BLOCK_NODES], called_by);
+        let calls: Vec<(Vec<u64>, bool)> = calls.collect();
         meets_cube |= calls.iter().any(|(_, meets)| *meets);
         let mut called: Vec<u64> = calls.into_iter().flat_map(|(called, _)| called).collect();
         called.par_sort_unstable();
