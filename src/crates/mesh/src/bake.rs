@@ -44,14 +44,11 @@ pub struct Bake<'a> {
     mesh: &'a Mesh,
     atlas: &'a Atlas,
     texels: FaceTexels,
-    states: States,
+    sums: Vec<TexelSums>,
+    /// Judgement on each texel's colours; empty if all colours count.
+    judgements: Vec<Judgement>,
     views: usize,
     left_out: u64,
-}
-
-enum States {
-    Plain(Vec<TexelSums>),
-    Judged(Vec<JudgedTexel>),
 }
 
 impl<'a> Bake<'a> {
@@ -59,28 +56,24 @@ impl<'a> Bake<'a> {
     pub const PLAIN_BYTES: usize = size_of::<TexelSums>() + size_of::<[u16; 2]>();
 
     /// Bytes of memory per texel of a face if colours are left out.
-    pub const JUDGED_BYTES: usize = size_of::<JudgedTexel>() + size_of::<[u16; 2]>();
+    pub const JUDGED_BYTES: usize = Self::PLAIN_BYTES + size_of::<Judgement>();
 
     /// Starts a texture of a checked mesh and its atlas. With `leaves_out`, rounds after the first leave out colours
     /// farther from the previous round's median than three median distances.
     pub fn new(mesh: &'a Mesh, atlas: &'a Atlas, leaves_out: bool) -> Self {
         let texels = FaceTexels::of(atlas);
-        let count = texels.at.len();
-        let states = if leaves_out {
-            States::Judged(vec![JudgedTexel::default(); count])
-        } else {
-            States::Plain(vec![TexelSums::default(); count])
-        };
-        Self { mesh, atlas, texels, states, views: 0, left_out: 0 }
+        let sums = vec![TexelSums::default(); texels.at.len()];
+        let judgements = vec![Judgement::default(); if leaves_out { sums.len() } else { 0 }];
+        Self { mesh, atlas, texels, sums, judgements, views: 0, left_out: 0 }
     }
 
     /// Starts another round: forgets the means; all views have to be added again.
     pub fn next_round(&mut self) {
         (self.views, self.left_out) = (0, 0);
-        match &mut self.states {
-            States::Plain(states) => states.par_iter_mut().for_each(TexelState::next_round),
-            States::Judged(states) => states.par_iter_mut().for_each(TexelState::next_round),
-        }
+        self.sums.par_iter_mut().for_each(|sums| *sums = TexelSums::default());
+        self.judgements.par_iter_mut().for_each(|judgement| {
+            *judgement = Judgement { agreed: judgement.samples.agreed(), ..Judgement::default() };
+        });
     }
 
     /// Adds a view. Ignores a view whose colours do not fill its pixels.
@@ -89,22 +82,14 @@ impl<'a> Bake<'a> {
             return;
         }
         self.views += 1;
-        let Self { mesh, atlas, texels, states, .. } = self;
-        let sampler = ViewSampler::new(mesh, *view);
-        self.left_out += match states {
-            States::Plain(states) => take_view(mesh, atlas, texels, &sampler, states),
-            States::Judged(states) => take_view(mesh, atlas, texels, &sampler, states),
-        };
+        self.left_out += self.take_view(&ViewSampler::new(self.mesh, *view));
     }
 
     /// Returns the means. Texels that no view sees get the mean of their face; faces that no view sees get the colours
     /// of their vertices. Texels beside faces get the nearest colour, up to 8 texels away.
     pub fn finish(self) -> Baked {
-        let Self { mesh, atlas, texels, states, views, left_out } = self;
-        let sums: Vec<TexelSums> = match states {
-            States::Plain(sums) => sums,
-            States::Judged(states) => states.par_iter().map(|state| state.sums).collect(),
-        };
+        let Self { mesh, atlas, texels, sums, judgements, views, left_out } = self;
+        drop(judgements);
         let (picture, unseen_faces) = fill(mesh, atlas, &texels, &sums);
         let figures = BakeFigures {
             views,
@@ -115,47 +100,49 @@ impl<'a> Bake<'a> {
         };
         Baked { picture, figures }
     }
-}
 
-/// Gives every texel its colour in a view, and returns the number of texels that leave it out.
-fn take_view<S: TexelState>(
-    mesh: &Mesh,
-    atlas: &Atlas,
-    texels: &FaceTexels,
-    sampler: &ViewSampler<'_>,
-    states: &mut [S],
-) -> u64 {
-    let take_piece = |(faces, first, states): (std::ops::Range<usize>, usize, &mut [S])| {
-        let mut left_out = 0;
-        for face in faces {
-            let numbers = texels.of_face(face);
-            if numbers.is_empty() {
-                continue;
-            }
-            let corners = corners_cam(mesh, face, &sampler.view.camera);
-            if !sampler.may_see(corners) {
-                continue;
-            }
-            let normal = doubled_area(corners);
-            // Only outer sides are textured: the slack would give an inner side the colour of a nearer surface.
-            if dot(normal, corners[0]) >= 0.0 {
-                continue;
-            }
-            let size = length(normal);
-            let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
-            for number in numbers {
-                let cam = mixed(corners, plane.shares(texels.at[number]));
-                if let Some((color, is_pure)) = sampler.color(cam) {
-                    let cosine = dot(normal, cam).abs() / (size * length(cam));
-                    let sure = byte(255.0 * cosine).max(MIN_WEIGHT);
-                    let weight = if is_pure { sure } else { DOUBTFUL };
-                    left_out += u64::from(!states[number - first].take(number, color, weight));
+    /// Gives every texel its colour in a view, and returns the number of texels that leave it out.
+    fn take_view(&mut self, sampler: &ViewSampler<'_>) -> u64 {
+        let Self { mesh, atlas, texels, sums, judgements, .. } = self;
+        let take_piece = |(sums, judgements): (Piece<'_, TexelSums>, Piece<'_, Judgement>)| {
+            let Piece { faces, first, values: sums } = sums;
+            let mut left_out = 0_u64;
+            for face in faces {
+                let numbers = texels.of_face(face);
+                if numbers.is_empty() {
+                    continue;
+                }
+                let corners = corners_cam(mesh, face, &sampler.view.camera);
+                if !sampler.may_see(corners) {
+                    continue;
+                }
+                let normal = doubled_area(corners);
+                // Only outer sides are textured: the slack would give an inner side the colour of a nearer surface.
+                if dot(normal, corners[0]) >= 0.0 {
+                    continue;
+                }
+                let size = length(normal);
+                let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
+                for number in numbers {
+                    let cam = mixed(corners, plane.shares(texels.at[number]));
+                    if let Some((color, is_pure)) = sampler.color(cam) {
+                        let cosine = dot(normal, cam).abs() / (size * length(cam));
+                        let sure = byte(255.0 * cosine).max(MIN_WEIGHT);
+                        let weight = if is_pure { sure } else { DOUBTFUL };
+                        let judgement = judgements.values.get_mut(number - first);
+                        if judgement.is_none_or(|it| it.accepts(number, color, weight)) {
+                            sums[number - first].add(color, weight);
+                        } else {
+                            left_out += 1;
+                        }
+                    }
                 }
             }
-        }
-        left_out
-    };
-    texels.pieces(states).into_par_iter().map(take_piece).sum()
+            left_out
+        };
+        let pieces = texels.pieces(sums).into_par_iter();
+        pieces.zip(texels.pieces(judgements)).map(take_piece).sum()
+    }
 }
 
 /// A picture of a mesh with its camera; one value a pixel in rows from the top.
@@ -212,15 +199,6 @@ const DOUBTFUL: u8 = 1;
 /// Least weight of any other colour.
 const MIN_WEIGHT: u8 = 16;
 
-/// Colours of a texel in all views.
-trait TexelState: Copy + Default + Send + Sync {
-    /// Takes a colour with a weight of 1 to 255. Returns false if the colour is left out. `texel` is the texel's
-    /// index. A colour of [`DOUBTFUL`] weight matters only without another.
-    fn take(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool;
-
-    fn next_round(&mut self);
-}
-
 /// The weighted sum of a texel's colours and the sum of their weights. Integers, so that the order of the views does
 /// not matter. 65,000 views fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,46 +207,36 @@ struct TexelSums {
     weight: u32,
 }
 
-impl TexelState for TexelSums {
+impl TexelSums {
+    /// Adds a colour with a weight of 1 to 255. A colour of [`DOUBTFUL`] weight matters only without another.
     #[inline]
-    fn take(&mut self, _texel: usize, color: [u8; 3], weight: u8) -> bool {
+    fn add(&mut self, color: [u8; 3], weight: u8) {
         for (sum, channel) in self.color.iter_mut().zip(color) {
             *sum = sum.saturating_add(u32::from(channel) * u32::from(weight));
         }
         self.weight = self.weight.saturating_add(u32::from(weight));
-        true
-    }
-
-    fn next_round(&mut self) {
-        *self = Self::default();
     }
 }
 
-/// Sums from which colours that differ from most are left out.
+/// Leaves out colours of a texel that differ from most. As aligned as its sums.
 #[derive(Clone, Copy, Debug, Default)]
-struct JudgedTexel {
-    sums: TexelSums,
+#[repr(align(4))]
+struct Judgement {
     /// Agreed colour of the previous round.
     agreed: AgreedColor,
     /// Sample of the colours that this round takes.
     samples: ColorSamples,
 }
 
-impl TexelState for JudgedTexel {
+impl Judgement {
+    /// Returns true if a colour is not left out; may then keep it as a sample. `texel` is the texel's index.
     #[inline]
-    fn take(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool {
-        let is_taken = self.agreed.allows(color);
-        if is_taken {
-            self.sums.take(texel, color, weight);
-            if weight > DOUBTFUL {
-                self.samples.take(texel, color);
-            }
+    fn accepts(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool {
+        let is_accepted = self.agreed.allows(color);
+        if is_accepted && weight > DOUBTFUL {
+            self.samples.take(texel, color);
         }
-        is_taken
-    }
-
-    fn next_round(&mut self) {
-        *self = Self { agreed: self.samples.agreed(), ..Self::default() };
+        is_accepted
     }
 }
 
@@ -372,22 +340,27 @@ impl FaceTexels {
         self.starts[face]..self.starts[face + 1]
     }
 
-    /// Splits values of all texels into pieces: a range of faces, the index of its first texel, and its values.
-    fn pieces<'a, T>(
-        &self,
-        mut values: &'a mut [T],
-    ) -> Vec<(std::ops::Range<usize>, usize, &'a mut [T])> {
+    /// Splits values of all texels, or of none, into pieces.
+    fn pieces<'a, T>(&self, mut values: &'a mut [T]) -> Vec<Piece<'a, T>> {
         let faces = self.starts.len() - 1;
         let mut pieces = Vec::with_capacity(faces.div_ceil(FACES_A_PIECE));
         for start in (0..faces).step_by(FACES_A_PIECE) {
             let end = (start + FACES_A_PIECE).min(faces);
             let first = self.starts[start];
-            let (own, rest) = values.split_at_mut(self.starts[end] - first);
-            pieces.push((start..end, first, own));
+            let count = (self.starts[end] - first).min(values.len());
+            let (own, rest) = values.split_at_mut(count);
+            pieces.push(Piece { faces: start..end, first, values: own });
             values = rest;
         }
         pieces
     }
+}
+
+/// A range of faces, the index of its first texel, and the texels' values.
+struct Piece<'a, T> {
+    faces: std::ops::Range<usize>,
+    first: usize,
+    values: &'a mut [T],
 }
 
 /// Map from places on the picture to shares of a face's corners.

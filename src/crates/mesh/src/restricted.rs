@@ -478,8 +478,7 @@ mod tests {
         let mut angle = |at: i32, count: i32| {
             (f64::from(at) + 0.4 * (noise.uniform() - 0.5)) / f64::from(count) * TAU
         };
-        let place =
-            |at: i32| on_torus(angle(at / across, around), angle(at % across, across))[0];
+        let place = |at: i32| on_torus(angle(at / across, around), angle(at % across, across))[0];
         (0..around * across).map(place).collect()
     }
 
