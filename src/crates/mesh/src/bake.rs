@@ -45,8 +45,8 @@ pub struct Bake<'a> {
     atlas: &'a Atlas,
     texels: FaceTexels,
     sums: Vec<TexelSums>,
-    /// Judgement on each texel's colours; empty if all colours count.
-    judgements: Vec<Judgement>,
+    /// Judge of each texel's colours; empty if all colours count.
+    judges: Vec<ColorJudge>,
     views: usize,
     left_out: u64,
 }
@@ -56,23 +56,23 @@ impl<'a> Bake<'a> {
     pub const PLAIN_BYTES: usize = size_of::<TexelSums>() + size_of::<[u16; 2]>();
 
     /// Bytes of memory per texel of a face if colours are left out.
-    pub const JUDGED_BYTES: usize = Self::PLAIN_BYTES + size_of::<Judgement>();
+    pub const JUDGED_BYTES: usize = Self::PLAIN_BYTES + size_of::<ColorJudge>();
 
     /// Starts a texture of a checked mesh and its atlas. With `leaves_out`, rounds after the first leave out colours
     /// farther from the previous round's median than three median distances.
     pub fn new(mesh: &'a Mesh, atlas: &'a Atlas, leaves_out: bool) -> Self {
         let texels = FaceTexels::of(atlas);
         let sums = vec![TexelSums::default(); texels.at.len()];
-        let judgements = vec![Judgement::default(); if leaves_out { sums.len() } else { 0 }];
-        Self { mesh, atlas, texels, sums, judgements, views: 0, left_out: 0 }
+        let judges = vec![ColorJudge::default(); if leaves_out { sums.len() } else { 0 }];
+        Self { mesh, atlas, texels, sums, judges, views: 0, left_out: 0 }
     }
 
     /// Starts another round: forgets the means; all views have to be added again.
     pub fn next_round(&mut self) {
         (self.views, self.left_out) = (0, 0);
         self.sums.par_iter_mut().for_each(|sums| *sums = TexelSums::default());
-        self.judgements.par_iter_mut().for_each(|judgement| {
-            *judgement = Judgement { agreed: judgement.samples.agreed(), ..Judgement::default() };
+        self.judges.par_iter_mut().for_each(|judge| {
+            *judge = ColorJudge { agreed: judge.samples.agreed(), ..ColorJudge::default() };
         });
     }
 
@@ -88,8 +88,8 @@ impl<'a> Bake<'a> {
     /// Returns the means. Texels that no view sees get the mean of their face; faces that no view sees get the colours
     /// of their vertices. Texels beside faces get the nearest colour, up to 8 texels away.
     pub fn finish(self) -> Baked {
-        let Self { mesh, atlas, texels, sums, judgements, views, left_out } = self;
-        drop(judgements);
+        let Self { mesh, atlas, texels, sums, judges, views, left_out } = self;
+        drop(judges);
         let (picture, unseen_faces) = fill(mesh, atlas, &texels, &sums);
         let figures = BakeFigures {
             views,
@@ -103,8 +103,8 @@ impl<'a> Bake<'a> {
 
     /// Gives every texel its colour in a view, and returns the number of texels that leave it out.
     fn take_view(&mut self, sampler: &ViewSampler<'_>) -> u64 {
-        let Self { mesh, atlas, texels, sums, judgements, .. } = self;
-        let take_piece = |(sums, judgements): (Piece<'_, TexelSums>, Piece<'_, Judgement>)| {
+        let Self { mesh, atlas, texels, sums, judges, .. } = self;
+        let take_piece = |(sums, judges): (Piece<'_, TexelSums>, Piece<'_, ColorJudge>)| {
             let Piece { faces, first, values: sums } = sums;
             let mut left_out = 0_u64;
             for face in faces {
@@ -129,8 +129,8 @@ impl<'a> Bake<'a> {
                         let cosine = dot(normal, cam).abs() / (size * length(cam));
                         let sure = byte(255.0 * cosine).max(MIN_WEIGHT);
                         let weight = if is_pure { sure } else { DOUBTFUL };
-                        let judgement = judgements.values.get_mut(number - first);
-                        if judgement.is_none_or(|it| it.accepts(number, color, weight)) {
+                        let judge = judges.values.get_mut(number - first);
+                        if judge.is_none_or(|it| it.accepts(number, color, weight)) {
                             sums[number - first].add(color, weight);
                         } else {
                             left_out += 1;
@@ -141,7 +141,7 @@ impl<'a> Bake<'a> {
             left_out
         };
         let pieces = texels.pieces(sums).into_par_iter();
-        pieces.zip(texels.pieces(judgements)).map(take_piece).sum()
+        pieces.zip(texels.pieces(judges)).map(take_piece).sum()
     }
 }
 
@@ -218,17 +218,17 @@ impl TexelSums {
     }
 }
 
-/// Leaves out colours of a texel that differ from most. As aligned as its sums.
+/// Judge of a texel's colours, which leaves out those that differ from most. Aligned like the sums.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(4))]
-struct Judgement {
+struct ColorJudge {
     /// Agreed colour of the previous round.
     agreed: AgreedColor,
     /// Sample of the colours that this round takes.
     samples: ColorSamples,
 }
 
-impl Judgement {
+impl ColorJudge {
     /// Returns true if a colour is not left out; may then keep it as a sample. `texel` is the texel's index.
     #[inline]
     fn accepts(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool {
@@ -524,7 +524,7 @@ impl<'a> ViewSampler<'a> {
             return;
         }
         let [x, y] = self.view.camera.pixel(cam).map(|at| at - 0.5);
-        let [width, height] = self.front.size();
+        let [width, height] = self.front.size;
         let (left, top) = (floor_i32(x), floor_i32(y));
         if left < -1 || top < -1 || to_index(left) >= width || to_index(top) >= height {
             return;
@@ -554,7 +554,7 @@ impl<'a> ViewSampler<'a> {
             return corners.iter().any(|corner| corner[2] >= self.view.near);
         }
         let px = corners.map(|corner| self.view.camera.pixel(corner));
-        let size = self.front.size();
+        let size = self.front.size;
         (0..2).all(|axis| {
             px.iter().any(|px| px[axis] >= 0.0) && px.iter().any(|px| px[axis] <= size[axis] as f64)
         })
@@ -564,7 +564,7 @@ impl<'a> ViewSampler<'a> {
 /// True for pixels that show the same surface as their eight neighbours: not at the edge of the mesh, of a nearer part
 /// of it, or of a mask. Photographs mix the colours of both sides there, and a mesh is seldom exact to a pixel.
 fn pure(front: &FrontFaces, counts: Option<&[bool]>, slack: f64) -> Vec<bool> {
-    let [width, height] = front.size();
+    let [width, height] = front.size;
     let mut pure = vec![false; width * height];
     pure.par_chunks_mut(width.max(1)).enumerate().for_each(|(y, row)| {
         let rows = y.saturating_sub(1)..height.min(y + 2);

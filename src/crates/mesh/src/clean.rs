@@ -290,7 +290,8 @@ fn repair(mesh: &mut Mesh) -> usize {
         return pinched;
     }
     let mut merged = UnionFind::new(mesh.vertices.len());
-    let mut turns = Turns::new(mesh);
+    let (edges, is_touched) = (Edges::of(&mesh.faces), vec![false; mesh.faces.len()]);
+    let mut turns = Turns { edges, is_touched, added: Vec::new() };
     let mut is_kept = vec![true; mesh.faces.len()];
     for &sliver in &slivers {
         let face = mesh.faces[sliver as usize];
@@ -329,11 +330,6 @@ struct Turns {
 }
 
 impl Turns {
-    fn new(mesh: &Mesh) -> Self {
-        let edges = Edges::of(&mesh.faces);
-        Self { edges, is_touched: vec![false; mesh.faces.len()], added: Vec::new() }
-    }
-
     /// Replaces the side of `sliver` from corner `longest` on, which its neighbour shares, by the edge between the
     /// corners opposite to it. Returns false if this is impossible.
     fn turn(&mut self, mesh: &mut Mesh, sliver: u32, longest: usize) -> bool {

@@ -125,8 +125,9 @@ pub fn compare(
     let tree = moved_tree.as_ref().unwrap_or(&given);
 
     let count = |area| count_of(area, tau, options.samples);
-    let visibility = Visibility::new(&truth_tree, cameras);
-    let ours = SurfaceSamples::new(tree.mesh(), count, options.seed);
+    let centres = cameras.iter().map(Camera::centre).collect();
+    let visibility = Visibility { tree: &truth_tree, cameras, centres };
+    let ours = SurfaceSamples::new(tree.mesh, count, options.seed);
     let theirs = SurfaceSamples::new(truth, count, options.seed ^ u64::MAX);
     let is_seen = |nearest: &Nearest| visibility.sees(nearest.place);
     let accuracy = measure(&ours, tree, &truth_tree, clamp, is_seen);
@@ -352,7 +353,7 @@ struct Pair {
 
 /// Returns the similarity that brings the mesh onto the truth, starting from its position.
 fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Similarity {
-    let samples = SurfaceSamples::new(mesh.mesh(), |_| SAMPLES, seed);
+    let samples = SurfaceSamples::new(mesh.mesh, |_| SAMPLES, seed);
     let places: Vec<Vec3> = (0..samples.count).map(|index| samples.get(index).place).collect();
     let mut found = Similarity::IDENTITY;
     for _ in 0..ROUNDS {
@@ -648,7 +649,7 @@ pub struct FaceCrossings {
 
 /// Tests 100,000 faces for self-intersections, or all if there are fewer.
 fn self_crossings(tree: &BoxTree<'_>) -> FaceCrossings {
-    let faces = tree.mesh().faces.len();
+    let faces = tree.mesh.faces.len();
     let sampled = faces.min(SAMPLED);
     let crossing = (0..sampled)
         .into_par_iter()
@@ -707,11 +708,7 @@ struct Visibility<'a> {
     centres: Vec<Vec3>,
 }
 
-impl<'a> Visibility<'a> {
-    fn new(tree: &'a BoxTree<'a>, cameras: &'a [Camera]) -> Self {
-        Self { tree, cameras, centres: cameras.iter().map(Camera::centre).collect() }
-    }
-
+impl Visibility<'_> {
     /// True if a place of the surface lies in a camera's image with nothing before it.
     fn sees(&self, place: Vec3) -> bool {
         self.cameras.iter().zip(&self.centres).any(|(camera, &centre)| {

@@ -111,8 +111,8 @@ const FACES_A_LIST: usize = 4096;
 /// The front face at the centre of each pixel, from either side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrontFaces {
-    width: usize,
-    height: usize,
+    /// Width and height in pixels.
+    pub size: [usize; 2],
     faces: Vec<u32>,
     /// Depth along the camera's axis, scene units.
     depths: Vec<f32>,
@@ -161,12 +161,7 @@ impl FrontFaces {
                 }
             }
         });
-        Self { width, height, faces, depths }
-    }
-
-    /// Returns width and height in pixels.
-    pub fn size(&self) -> [usize; 2] {
-        [self.width, self.height]
+        Self { size: [width, height], faces, depths }
     }
 
     /// Returns the front face at the pixel of this index, in rows from the top; none beside the mesh.
@@ -181,7 +176,7 @@ impl FrontFaces {
 
     /// Returns the front face of the ray through a pixel and the shares of its corners in the place that is hit.
     fn hit(&self, mesh: &Mesh, camera: &Camera, x: usize, y: usize) -> Option<(usize, [f64; 3])> {
-        let face = self.face(y * self.width + x)?;
+        let face = self.face(y * self.size[0] + x)?;
         let corner = |vertex: u32| camera.cam(to_f64s(mesh.vertices[vertex as usize]));
         Some((face, SeenTriangle::new(mesh.faces[face].map(corner)).shares(camera.ray(x, y))))
     }

@@ -77,7 +77,8 @@ impl FaceBox {
 /// A complete binary tree over the faces of a mesh, cut at the median of the longest axis. Node n has the children 2n
 /// + 1 and 2n + 2. The size of a branch determines the range of its faces.
 pub struct BoxTree<'a> {
-    mesh: &'a Mesh,
+    /// The mesh.
+    pub mesh: &'a Mesh,
     /// Indices of the faces, leaf after leaf.
     order: Vec<u32>,
     boxes: Vec<FaceBox>,
@@ -142,11 +143,6 @@ impl<'a> BoxTree<'a> {
     #[inline]
     fn root(&self) -> Branch {
         Branch { node: 0, start: 0, end: self.order.len() }
-    }
-
-    /// Returns the mesh.
-    pub fn mesh(&self) -> &'a Mesh {
-        self.mesh
     }
 
     /// Returns the corners of a face.

@@ -417,7 +417,9 @@ pub fn read_glb(path: &Path) -> Result<PaintedMesh, MeshFileError> {
 
 /// Reads the bytes of a GLB; the error is the fault.
 fn parse_glb(bytes: &[u8]) -> Result<PaintedMesh, String> {
-    let file = GlbParts::of(bytes)?;
+    let GlbChunks { json, binary } = GlbChunks::of(bytes).map_err(|fault| format!("it {fault}"))?;
+    let json = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let file = GlbParts { json, binary };
     let primitives = &file.json["meshes"][0]["primitives"];
     let primitive = match primitives.as_array().map(Vec::as_slice) {
         Some([primitive]) => primitive,
@@ -461,13 +463,6 @@ struct GlbParts<'a> {
 }
 
 impl<'a> GlbParts<'a> {
-    fn of(bytes: &'a [u8]) -> Result<Self, String> {
-        let GlbChunks { json, binary } =
-            GlbChunks::of(bytes).map_err(|fault| format!("it {fault}"))?;
-        let json = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-        Ok(Self { json, binary })
-    }
-
     fn view(&self, number: &Value) -> Result<&'a [u8], String> {
         let view = &self.json["bufferViews"][index(number)];
         let bytes = self.binary.get(index(&view["byteOffset"])..);
