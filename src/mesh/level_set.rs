@@ -42,7 +42,7 @@ impl<'a> OpaqueGaussians<'a> {
         let rows = opaque_rows(gaussians);
         let centres: Vec<[f32; 3]> = rows.iter().map(|&row| centre(gaussians, row)).collect();
         let tree = ImmutableKdTree::new_from_slice(&centres)
-            .map_err(|_| ExtractionError::TooManyGaussians { found: gaussians.len() })?;
+            .map_err(|_too_many| ExtractionError::TooManyGaussians { found: gaussians.len() })?;
         Ok(Self { gaussians, rows, tree })
     }
 

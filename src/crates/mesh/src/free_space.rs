@@ -83,7 +83,7 @@ mod tests {
 
     const PLACE: [f32; 3] = [0.0, 0.0, 2.0];
 
-    /// Returns which places are free by views of walls at these depths, of 90 degrees across.
+    /// Returns which places are free by views, 90 degrees wide, of walls at these depths.
     fn free(
         places: &[[f32; 3]],
         meshed: Bounds,

@@ -401,17 +401,13 @@ fn rows(masks: &[Mask], ids: &[u32; 27]) -> Rows {
                 let offset = [x, [-1, 0, 1][y_cell / 8], [-1, 0, 1][z_cell / 8]];
                 match ids[neighbour(offset)] {
                     NO_BRICK => 0,
-                    id => to_u32(to_byte(masks[id as usize][z_cell % 8], y_cell % 8)),
+                    id => (masks[id as usize][z_cell % 8] >> (8 * (y_cell % 8)) & 0xff) as u32,
                 }
             };
             *row = byte(-1) >> REACH | byte(0) << REACH | (byte(1) & 0xf) << (REACH + 8);
         }
     }
     rows
-}
-
-const fn to_byte(plane: u64, y: usize) -> usize {
-    (plane >> (8 * y) & 0xff) as usize
 }
 
 /// Returns the nodes from `ring` before the lower corner of a set cell to `ring + 1` behind it.
