@@ -444,7 +444,7 @@ fn loader(dataset: &Dataset, options: &MemoryOptions, taken: Bytes) -> (ImageLoa
 // Cameras of a model folder.
 
 fn of_scene(camera: StoredCamera, split: CameraSplit, frame: &Frame) -> SceneCamera {
-    let StoredCamera { img_name, width, height, position, rotation, fx, fy } = camera;
+    let StoredCamera { img_name, width, height, position, rotation, fx, fy, .. } = camera;
     SceneCamera {
         name: img_name,
         position: Frame::SCENE.to(frame, position),

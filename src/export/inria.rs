@@ -75,27 +75,14 @@ fn python_string(text: &str) -> String {
     literal
 }
 
-#[derive(Serialize)]
-struct CameraEntry<'a> {
-    id: usize,
-    /// Without the extension.
-    img_name: &'a str,
-    width: u32,
-    height: u32,
-    /// Centre, scene coordinates.
-    position: [f64; 3],
-    /// World from camera, in rows; the columns are the axes of the camera (x right, y down).
-    rotation: [[f64; 3]; 3],
-    fy: f64,
-    fx: f64,
-}
-
 /// Name of the cameras' file in a model folder.
 pub const CAMERAS_JSON: &str = "cameras.json";
 
 /// A camera of `cameras.json`. Its principal point is the middle of the picture.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub struct StoredCamera {
+    #[serde(skip_deserializing)]
+    id: usize,
     /// Name of the photograph without the extension.
     pub img_name: String,
     /// Width of the picture, px.
@@ -104,12 +91,12 @@ pub struct StoredCamera {
     pub height: u32,
     /// Centre, scene coordinates.
     pub position: [f64; 3],
-    /// World from camera, in rows.
+    /// World from camera, in rows; the columns are the axes of the camera (x right, y down).
     pub rotation: [[f64; 3]; 3],
-    /// Focal length along x, px.
-    pub fx: f64,
     /// Focal length along y, px.
     pub fy: f64,
+    /// Focal length along x, px.
+    pub fx: f64,
 }
 
 /// Writes `cameras.json` into the model folder: test views first, then train views, with the size
@@ -122,9 +109,9 @@ pub fn write_cameras_json(model_path: &Path, dataset: &Dataset) -> Result<(), Ou
         .map(|(id, (view, source))| {
             let [width, height] = source.full_size;
             let camera = view.camera.resized(width, height);
-            CameraEntry {
+            StoredCamera {
                 id,
-                img_name: view.stem(),
+                img_name: view.stem().to_owned(),
                 width,
                 height,
                 position: dataset.frame.to(&Frame::SCENE, view.pose.centre_world()),

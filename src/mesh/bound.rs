@@ -140,9 +140,10 @@ pub fn refined_mesh(topology: &BoundTopology, vertices: &[f32], sh_dc: &[f32]) -
                 }
             }
         }
-        sum.map(
-            |channel| if whole > 0.0 { (channel / whole).clamp(0.0, 1.0).to_f32() } else { 0.5 },
-        )
+        match whole > 0.0 {
+            true => sum.map(|channel| (channel / whole).clamp(0.0, 1.0).to_f32()),
+            false => GREY,
+        }
     });
     let mut mesh = Mesh {
         vertices: vertices.as_chunks::<3>().0.to_vec(),
@@ -166,24 +167,19 @@ pub fn colors_of_model(gaussians: &Gaussians, vertices: &[[f32; 3]]) -> Vec<[f32
     let Some(tree) = tree.filter(|_| !places.is_empty()) else {
         return vec![GREY; vertices.len()];
     };
-    vertices
-        .par_iter()
-        .map(|vertex| {
-            let one = NonZeroUsize::MIN;
-            let found = tree.query(vertex).nearest_n::<SquaredEuclidean<f32>>(one).execute();
-            found
-                .first()
-                .and_then(|nearest| rows.get(nearest.item as usize))
-                .map_or(GREY, |&row| dc[row].map(|dc| (0.5 + sh::C0.to_f32() * dc).clamp(0.0, 1.0)))
-        })
-        .collect()
+    let color_of = |vertex: &[f32; 3]| {
+        let one = NonZeroUsize::MIN;
+        let found = tree.query(vertex).nearest_n::<SquaredEuclidean<f32>>(one).execute();
+        let row = found.first().and_then(|nearest| rows.get(nearest.item as usize));
+        row.map_or(GREY, |&row| dc[row].map(|dc| (0.5 + sh::C0.to_f32() * dc).clamp(0.0, 1.0)))
+    };
+    vertices.par_iter().map(color_of).collect()
 }
 
 /// Returns true if the triangle's area and edges are large enough to divide by in single precision.
 fn has_area(corners: [[f32; 3]; 3]) -> bool {
     let [a, b, c] = corners;
-    let edges = [sub(a, b), sub(b, c), sub(c, a)];
-    let doubled = length(cross(edges[0], edges[1]));
+    let doubled = length(cross(sub(a, b), sub(b, c)));
     doubled.is_normal() && (1.0 / doubled).is_finite()
 }
 
@@ -236,16 +232,10 @@ mod tests {
 
     /// Returns two distant triangles, the second first on the curve, and one degenerate triangle.
     fn three() -> Mesh {
+        let second = [[3.0, 3.0, 3.0], [3.5, 3.0, 3.0], [3.0, 3.5, 3.0]];
+        let first = [[-3.0, -3.0, -3.0], [-2.0, -3.0, -3.0], [-3.0, -2.0, -3.0]];
         Mesh {
-            vertices: vec![
-                [3.0, 3.0, 3.0],
-                [3.5, 3.0, 3.0],
-                [3.0, 3.5, 3.0],
-                [-3.0, -3.0, -3.0],
-                [-2.0, -3.0, -3.0],
-                [-3.0, -2.0, -3.0],
-                [9.0; 3],
-            ],
+            vertices: [second.as_slice(), &first, &[[9.0; 3]]].concat(),
             faces: vec![[0, 1, 2], [0, 1, 1], [3, 4, 5]],
             colors: [[[1.0, 0.0, 0.0]; 3], [[0.0, 0.25, 1.0]; 3]].concat(),
             ..Mesh::default()

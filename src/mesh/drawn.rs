@@ -45,11 +45,6 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// Returns the only pass of a stage.
-    fn only(stage: &'static str) -> Self {
-        Self { stage, done: 0, count: 1 }
-    }
-
     /// Returns the first of `count` passes of a stage.
     pub(super) fn first(stage: &'static str, count: u32) -> Self {
         Self { stage, done: 0, count }
@@ -77,11 +72,10 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
     ) -> Result<(), ExtractionError> {
         let request = depth.render_request();
         let settings = self.settings;
-        self.each_view(Pass::only(stage), every, |device, model, seen| {
-            let rendered = {
-                let frame = device.render(model, seen.view, &settings, request)?;
-                device.image(&frame)?
-            };
+        self.each_view(Pass::first(stage, 1), every, |device, model, seen| {
+            let frame = device.render(model, seen.view, &settings, request)?;
+            let rendered = device.image(&frame)?;
+            drop(frame);
             visit(&DrawnDepths::new(seen, &rendered))
         })
     }
@@ -93,7 +87,7 @@ impl<B: TrainDevice> DrawnModel<'_, '_, B> {
         mut visit: impl FnMut(&mut B, &B::Frame<Shown>, MaskedView<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), ExtractionError> {
         let settings = self.settings;
-        self.each_view(Pass::only(stage), ALL_VIEWS, |device, model, seen| {
+        self.each_view(Pass::first(stage, 1), ALL_VIEWS, |device, model, seen| {
             let frame = device.render(model, seen.view, &settings, RenderRequest::MEDIAN)?;
             Ok(visit(device, &frame, seen)?)
         })

@@ -110,20 +110,17 @@ pub fn finish(
             }),
             None => Ok(surface.mesh),
         };
-        let cleaned_up =
-            smaller.and_then(|mesh| timed(&mut seconds.cleaning, || clean(mesh, &cleaning)));
-        match (cleaned_up, target) {
+        let is_gone = |error: &CleanError| {
+            matches!(error, CleanError::DecimatedAway { .. } | CleanError::NothingLeft { .. })
+        };
+        let clean_up = |mesh| timed(&mut seconds.cleaning, || clean(mesh, &cleaning));
+        match (smaller.and_then(clean_up), target) {
             (Ok((surface, counts)), _) => {
                 cleaned.push(counts);
                 append(&mut mesh, surface);
             }
             // Other surfaces are kept if one is decimated away.
-            (
-                Err(CleanError::DecimatedAway { .. } | CleanError::NothingLeft { .. }),
-                Some(target),
-            ) => {
-                decimated_away.push((faces, target));
-            }
+            (Err(error), Some(target)) if is_gone(&error) => decimated_away.push((faces, target)),
             (Err(error), _) => return Err(error.into()),
         }
     }
@@ -273,9 +270,7 @@ pub fn postprocess(
     }
     let Finished { mesh, mut work, .. } = finished;
     let mut stays = peel_border(&mesh, options.postprocess_iterations as usize);
-    let Some(opaque) = OpaqueGaussians::of(gaussians) else {
-        return Err(ExtractionError::TooManyGaussians { found: gaussians.len() });
-    };
+    let opaque = OpaqueGaussians::of(gaussians)?;
     let centres = face_centres(&mesh);
     stays.par_iter_mut().zip(&centres).for_each_init(Vec::new, |kernels, (stays, &centre)| {
         let threshold = options.postprocess_density_threshold;

@@ -79,11 +79,12 @@ pub fn meshed_box(
     let opaque: Vec<Vec3<f64>> =
         opaque_rows(gaussians).into_iter().map(|row| centres[row].map(f64::from)).collect();
     let found = found(dataset, &opaque, options.center_bbox);
+    let half = |given, missing| Err(ExtractionError::HalfBox { given, missing });
     let world_box = match (options.bbox_min, options.bbox_max) {
         (Some(low), Some(high)) => given(low.0, high.0)?.converted(&Frame::SCENE, &dataset.frame),
         (None, None) => found,
-        (Some(_), None) => return Err(half("bbox-min", "bbox-max")),
-        (None, Some(_)) => return Err(half("bbox-max", "bbox-min")),
+        (Some(_), None) => return half("bbox-min", "bbox-max"),
+        (None, Some(_)) => return half("bbox-max", "bbox-min"),
     };
     let inside = opaque.iter().filter(|&&centre| world_box.holds(centre)).count();
     if inside >= MIN_GAUSSIANS {
@@ -97,10 +98,6 @@ pub fn meshed_box(
         "Train the model for longer, or mesh another one".to_owned()
     };
     Err(ExtractionError::NoGaussians { found: inside, all, needed: MIN_GAUSSIANS, advice })
-}
-
-fn half(given: &'static str, missing: &'static str) -> ExtractionError {
-    ExtractionError::HalfBox { given, missing }
 }
 
 fn given(low: Vec3<f64>, high: Vec3<f64>) -> Result<WorldBox, ExtractionError> {

@@ -37,12 +37,13 @@ pub(super) struct OpaqueGaussians<'a> {
 }
 
 impl<'a> OpaqueGaussians<'a> {
-    /// Builds the tree; `None` if the model has more Gaussians than a 32-bit index.
-    pub(super) fn of(gaussians: &'a Gaussians) -> Option<Self> {
+    /// Builds the tree. Fails if the model has more Gaussians than a 32-bit index.
+    pub(super) fn of(gaussians: &'a Gaussians) -> Result<Self, ExtractionError> {
         let rows = opaque_rows(gaussians);
         let centres: Vec<[f32; 3]> = rows.iter().map(|&row| centre(gaussians, row)).collect();
-        let tree = ImmutableKdTree::new_from_slice(&centres).ok()?;
-        Some(Self { gaussians, rows, tree })
+        let tree = ImmutableKdTree::new_from_slice(&centres)
+            .map_err(|_too_many| ExtractionError::TooManyGaussians { found: gaussians.len() })?;
+        Ok(Self { gaussians, rows, tree })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -202,9 +203,7 @@ pub fn check_consistency<B: TrainDevice>(
     gaussians: &Gaussians,
     seed: u64,
 ) -> Result<(), ExtractionError> {
-    let Some(opaque) = OpaqueGaussians::of(gaussians) else {
-        return Err(ExtractionError::TooManyGaussians { found: gaussians.len() });
-    };
+    let opaque = OpaqueGaussians::of(gaussians)?;
     let views = drawn.views.split(Split::Train).len();
     let search = PointSearch {
         wanted: CHECKED_POINTS,

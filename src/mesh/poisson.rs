@@ -5,7 +5,6 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use splat_mesh::Watch;
 use splat_mesh::free_space::VisibilityVotes;
 use splat_mesh::place::Bounds;
@@ -13,8 +12,8 @@ use splat_mesh::points::{
     OrientedPoints, checked, have_points_within, outliers_by_cells, outliers_by_neighbours,
 };
 use splat_mesh::poisson::{
-    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, PoissonSettings, Trim, cut_off, depth_for,
-    reconstruct, trim,
+    CUBE_FACTOR, Cube, Depth, FEWEST_POINTS, NothingLeft, PoissonSettings, Trim, cut_off,
+    depth_for, reconstruct, trim,
 };
 
 use super::drawn::ALL_VIEWS;
@@ -55,9 +54,7 @@ pub fn fit<B: TrainDevice>(
 ) -> Result<Extracted, ExtractionError> {
     let consistency = options.consistency();
     let options = &options.poisson;
-    let Some(opaque) = OpaqueGaussians::of(gaussians) else {
-        return Err(ExtractionError::TooManyGaussians { found: gaussians.len() });
-    };
+    let opaque = OpaqueGaussians::of(gaussians)?;
     let wanted = options.surface_points.min(drawn.pixels());
     let fits = room.0 / POINT_BYTES;
     if wanted > fits {
@@ -80,10 +77,11 @@ pub fn fit<B: TrainDevice>(
         begun.elapsed().as_secs_f64()
     );
     let (inside, around) = parted(points, world_box, options.mesh_background);
-    let mut fitted =
-        vec![surface(inside, independent, options, consistency, room, drawn.on_progress)?];
+    let on_progress = drawn.on_progress;
+    let surface_of = |points| surface(points, independent, options, consistency, room, on_progress);
+    let mut fitted = vec![surface_of(inside)?];
     if options.mesh_background {
-        match surface(around, independent, options, consistency, room, drawn.on_progress) {
+        match surface_of(around) {
             Ok(background) => fitted.push(background),
             Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
         }
@@ -108,7 +106,7 @@ fn opened(
     for (mut surface, free) in fitted.into_iter().zip(free) {
         match surface.open(free, options) {
             Ok(()) => left.push(surface),
-            Err(error) if left.is_empty() => return Err(error),
+            Err(error) if left.is_empty() => return Err(error.into()),
             Err(error) => tracing::warn!("there is no mesh around the box: {error}"),
         }
     }
@@ -206,22 +204,18 @@ fn drop_outliers(
     Ok(dropped)
 }
 
-pub(super) struct FittedSurface {
-    pub(super) surface: Surface,
+struct FittedSurface {
+    surface: Surface,
     /// Points per cell around each vertex.
-    pub(super) densities: Vec<f32>,
+    densities: Vec<f32>,
     /// Positions of the points, world space.
-    pub(super) points: Vec<[f32; 3]>,
-    pub(super) figures: PoissonFigures,
+    points: Vec<[f32; 3]>,
+    figures: PoissonFigures,
 }
 
 impl FittedSurface {
     /// Cuts off the vertices in free space, then the vertices with few points, as the options say.
-    pub(super) fn open(
-        &mut self,
-        is_free: &[bool],
-        options: &PoissonOptions,
-    ) -> Result<(), ExtractionError> {
+    fn open(&mut self, is_free: &[bool], options: &PoissonOptions) -> Result<(), NothingLeft> {
         self.figures.in_free_space = cut_off(&mut self.surface.mesh, &mut self.densities, is_free)?;
         if self.figures.in_free_space > 0 {
             tracing::info!(
@@ -248,33 +242,28 @@ const SPARSE: f32 = 0.5;
 
 /// Returns for each vertex of each surface whether it is in free space: far from all points, and more training views
 /// see through it, to the box `meshed` or to nothing, than show it.
-pub(super) fn in_free_space<B: TrainDevice>(
+fn in_free_space<B: TrainDevice>(
     drawn: &mut DrawnModel<'_, '_, B>,
     surfaces: &[FittedSurface],
     meshed: &WorldBox,
 ) -> Result<Vec<Vec<bool>>, ExtractionError> {
     let meshed = Bounds { low: meshed.low, high: meshed.high };
     let far: Vec<FarVertices> = surfaces.iter().map(FarVertices::of).collect();
-    let mut votes: Vec<VisibilityVotes<'_>> = far
-        .iter()
-        .zip(surfaces)
-        .map(|(far, FittedSurface { figures, .. })| {
-            VisibilityVotes::new(&far.places, MARGIN_CELLS * figures.cell, meshed)
-        })
-        .collect();
+    let margins = surfaces.iter().map(|fitted| MARGIN_CELLS * fitted.figures.cell);
+    let places = far.iter().map(|far| far.places.as_slice()).zip(margins);
+    let votes = places.map(|(places, margin)| VisibilityVotes::new(places, margin, meshed));
+    let mut votes: Vec<VisibilityVotes<'_>> = votes.collect();
     drawn.each("finding free space", ALL_VIEWS, PixelDepth::Median, |view| {
         votes.iter_mut().for_each(|votes| votes.add(&view.depth_view()));
         Ok(())
     })?;
-    let of_surface =
-        |((votes, far), fitted): ((&VisibilityVotes<'_>, &FarVertices), &FittedSurface)| {
-            let mut free = vec![false; fitted.densities.len()];
-            for (&row, is_free) in far.rows.iter().zip(votes.is_free()) {
-                free[row] = is_free;
-            }
-            free
-        };
-    Ok(votes.iter().zip(&far).zip(surfaces).map(of_surface).collect())
+    let mut free: Vec<_> = surfaces.iter().map(|it| vec![false; it.densities.len()]).collect();
+    for ((votes, far), free) in votes.iter().zip(&far).zip(&mut free) {
+        for (&row, is_free) in far.rows.iter().zip(votes.is_free()) {
+            free[row] = is_free;
+        }
+    }
+    Ok(free)
 }
 
 /// Vertices of a surface that are far from its points.
@@ -292,13 +281,9 @@ impl FarVertices {
             (0..vertices.len()).filter(|&row| densities[row] < SPARSE).collect();
         let places: Vec<[f32; 3]> = sparse.iter().map(|&row| vertices[row]).collect();
         let is_near = have_points_within(points, &places, FAR_CELLS * figures.cell);
-        let (rows, places) = sparse
-            .into_par_iter()
-            .zip(places)
-            .zip(is_near)
-            .filter(|&(_, is_near)| !is_near)
-            .map(|(vertex, _)| vertex)
-            .unzip();
+        let vertices = sparse.into_iter().zip(places).zip(is_near);
+        let far = vertices.filter(|&(_, is_near)| !is_near).map(|(vertex, _)| vertex);
+        let (rows, places) = far.unzip();
         Self { rows, places }
     }
 }

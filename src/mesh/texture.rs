@@ -134,7 +134,7 @@ fn side_px<B: TrainDevice>(
                 areas.add(mesh, camera_of(drawn.views.view(index)), drawn.settings.near);
             }
             // With fewer texels than faces a picture is worse than vertex colours.
-            texture_side_px(areas.areas_px2(), MAX_DEFAULT_PX).max(least_side_px(mesh))
+            texture_side_px(&areas.areas_px2, MAX_DEFAULT_PX).max(least_side_px(mesh))
         }
     };
     if wanted > fits && options.atlas != AtlasKind::Squares {

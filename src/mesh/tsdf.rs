@@ -64,7 +64,7 @@ pub fn fuse<B: TrainDevice>(
     tracing::info!(
         "depths of the training views fill {} bricks of 8x8x8 voxels of {:.4}, {:.1} s",
         bricks.len(),
-        space.voxel(),
+        space.voxel,
         begun.elapsed().as_secs_f64()
     );
     let begun = Instant::now();
@@ -93,7 +93,7 @@ pub fn fuse<B: TrainDevice>(
         fused.mesh.faces.len(),
         begun.elapsed().as_secs_f64()
     );
-    let (voxel, bricks, views) = (space.voxel(), fused.bricks, fused.views);
+    let (voxel, bricks, views) = (space.voxel, fused.bricks, fused.views);
     Ok(Extracted::whole(fused.mesh, ExtractionFigures::Tsdf { voxel, bricks, views }))
 }
 

@@ -8,7 +8,6 @@ use splat_mesh::Mesh;
 use splat_mesh::draw::{RayHits, VertexSum};
 
 use crate::backend::camera_of;
-use crate::dataset::Image;
 use crate::math::Real as _;
 use crate::math::linalg::{Mat3, Vec3, cross, dot, mul, sub};
 use crate::train::Views;
@@ -51,8 +50,10 @@ pub fn fit_vertex_colors(
             }
             let view = views.view(index);
             let rays = RayHits::of(mesh, &camera_of(view), views.near());
+            let undone = exposures.undo(&view.name, photograph.rgb.as_chunks::<3>().0);
+            let to_share = |color: [u8; 3]| color.map(|channel| f32::from(channel) / 255.0);
             let shown = FitTarget {
-                colors: colors_of(&photograph, exposures, &view.name),
+                colors: undone.into_iter().map(to_share).collect(),
                 mask: photograph.mask.as_deref(),
             };
             pass.add(mesh, &rays, background, &shown);
@@ -69,13 +70,6 @@ pub fn fit_vertex_colors(
         fit = Some(VertexFit { photographs, psnr_before, psnr_after: psnr });
     }
     fit
-}
-
-/// Returns the colours of a photograph without its exposure, 0 to 1.
-fn colors_of(photograph: &Image, exposures: &Exposures, name: &str) -> Vec<[f32; 3]> {
-    let pixels = photograph.rgb.as_chunks::<3>().0;
-    let to_share = |color: [u8; 3]| color.map(|channel| f32::from(channel) / 255.0);
-    exposures.undo(name, pixels).into_iter().map(to_share).collect()
 }
 
 struct FitTarget<'a> {
@@ -277,10 +271,7 @@ mod tests {
         let mut pass = FitPass::new(5);
         pass.add(&hidden, &rays, BACKGROUND, &white(Some(&[0; 256])));
         pass.apply(&mut hidden.colors);
-        assert_eq!(
-            hidden.colors,
-            mesh([[0.4; 3]; 4]).colors.into_iter().chain([[0.7; 3]]).collect::<Vec<_>>()
-        );
+        assert_eq!(hidden.colors, [&[[0.4; 3]; 4][..], &[[0.7; 3]]].concat());
         // A masked half does not slow the other half.
         let half: Vec<u8> = (0..256).map(|pixel| u8::from(pixel % 2 == 0)).collect();
         let mut pass = FitPass::new(5);

@@ -118,7 +118,7 @@ pub(super) fn sample_surfels(
     let light = Light::new(false);
     let samples = SurfaceSamples::new(truth, |_| count, options.seed);
     let area = SurfaceSamples::area(truth) / count.max(1) as f64;
-    (0..samples.len())
+    (0..samples.count)
         .into_par_iter()
         .map(|index| {
             let sample_surfels = samples.get(index);

@@ -64,14 +64,15 @@ pub(super) struct RunEvents {
     /// Number of the first stored event.
     first: usize,
     events: Vec<LoggedEvent>,
-    skipped: usize,
-    state: LoggedState,
-    iteration: u32,
+    /// Number of lines that were no events.
+    pub(super) skipped: usize,
+    pub(super) state: LoggedState,
+    pub(super) iteration: u32,
 }
 
 impl RunEvents {
     pub(super) fn of_log(path: PathBuf) -> Self {
-        let tail = LogTail::new(path);
+        let tail = LogTail { path, offset: 0, beginning: Vec::new() };
         let (events, state) = (Vec::new(), LoggedState::None);
         Self { tail, first: 0, events, skipped: 0, state, iteration: 0 }
     }
@@ -109,19 +110,6 @@ impl RunEvents {
             _ => {}
         }
         self.events.push(LoggedEvent { event, line });
-    }
-
-    pub(super) fn state(&self) -> LoggedState {
-        self.state
-    }
-
-    pub(super) fn iteration(&self) -> u32 {
-        self.iteration
-    }
-
-    /// Returns the number of lines that were no events.
-    pub(super) fn skipped(&self) -> usize {
-        self.skipped
     }
 
     /// Returns the events from a number on. A reader without events of this log gets a thinned list.
@@ -165,20 +153,21 @@ const MAX_READ_BYTES: u64 = 8 << 20;
 /// Bytes of the start of a log that identify it.
 const FINGERPRINT_BYTES: usize = 256;
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct AddedLines {
+#[derive(Default)]
+struct AddedLines {
     /// True if the log was replaced, so that earlier lines are void.
-    pub(super) is_new: bool,
+    is_new: bool,
     /// Lines without their ends, oldest first.
-    pub(super) lines: Vec<String>,
+    lines: Vec<String>,
     /// Number of lines that were no text or too long.
-    pub(super) skipped: usize,
+    skipped: usize,
     /// True if there is more to read.
-    pub(super) has_more: bool,
+    has_more: bool,
 }
 
+/// The rest of a log, which need not exist yet.
 #[derive(Debug)]
-pub(super) struct LogTail {
+struct LogTail {
     path: PathBuf,
     /// Bytes of the lines that were read.
     offset: u64,
@@ -187,13 +176,8 @@ pub(super) struct LogTail {
 }
 
 impl LogTail {
-    /// Starts at the beginning of a log, which need not exist yet.
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, beginning: Vec::new() }
-    }
-
     /// Returns the complete lines since the last call. An incomplete line waits for its end.
-    pub(super) fn read(&mut self) -> io::Result<AddedLines> {
+    fn read(&mut self) -> io::Result<AddedLines> {
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self.start_over()),
@@ -316,7 +300,7 @@ mod tests {
             let page = log.events.from(number);
             assert_eq!((page.reset, page.next, page.lines.len()), (reset, 3, 1), "{number}");
         }
-        assert_eq!(log.events.iteration(), 5);
+        assert_eq!(log.events.iteration, 5);
     }
 
     #[test]
@@ -341,15 +325,15 @@ mod tests {
         let mut log = Log::new();
         log.add("[1]\nnull\n{\"event\":3}\n{\"event\":\"step\",\"iterat\n");
         log.add("{\"event\":\"buffers\",\"iteration\":100,\"all\":[]}\n");
-        assert_eq!((log.events.skipped(), log.events.from(0).lines.len()), (4, 0));
-        assert_eq!(log.events.iteration(), 100);
+        assert_eq!((log.events.skipped, log.events.from(0).lines.len()), (4, 0));
+        assert_eq!(log.events.iteration, 100);
     }
 
     #[test]
     fn the_last_event_decides_the_state() {
         use LoggedState::{Begun, Finished, Interrupted, None, Paused};
         let mut log = Log::new();
-        assert_eq!(log.events.state(), None);
+        assert_eq!(log.events.state, None);
         let control = |action: &str| format!("{{\"event\":\"control\",\"action\":\"{action}\"}}\n");
         let stopped = "{\"event\":\"finished\",\"interrupted\":true,\"iteration\":7}\n".to_owned();
         for (line, state) in [
@@ -363,7 +347,7 @@ mod tests {
             (event("finished", 30), Finished),
         ] {
             log.add(&line);
-            assert_eq!(log.events.state(), state, "{line}");
+            assert_eq!(log.events.state, state, "{line}");
         }
     }
 

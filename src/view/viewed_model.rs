@@ -129,14 +129,14 @@ impl ViewedModel {
         *lock = lock_state(self.path());
         if *lock == LockState::Free {
             // A signal may remain if the run has ended or was killed.
-            signal.folder().remove();
+            signal.folder.remove();
         }
         events.refresh().map_err(|error| {
             let log = self.path().join("run.jsonl");
             failed(format!("{}: cannot be read: {error}", log.display()))
         })?;
-        let done = (*lock == LockState::Held).then(|| events.iteration());
-        splats.refresh(self.path(), signal.folder(), done);
+        let done = (*lock == LockState::Held).then(|| events.iteration);
+        splats.refresh(self.path(), &signal.folder, done);
         *refreshed = Some(Instant::now());
         Ok(folder_state)
     }
@@ -193,8 +193,8 @@ impl ViewedModel {
         let events: Result<Vec<_>, _> = lines.into_iter().map(RawValue::from_string).collect();
         json(&RunPage {
             state,
-            message: self.message(state, folder_state.events.iteration()),
-            skipped_lines: folder_state.events.skipped(),
+            message: self.message(state, folder_state.events.iteration),
+            skipped_lines: folder_state.events.skipped,
             splats: folder_state.splats.newest(),
             control: folder_state.is_controllable() && self.source.accepts_control,
             page,
@@ -290,7 +290,7 @@ impl ViewedModel {
 
 impl FolderState {
     fn state(&self) -> RunState {
-        match (self.lock, self.events.state()) {
+        match (self.lock, self.events.state) {
             (LockState::Held, LoggedState::Paused) => RunState::Paused,
             (LockState::Held, _) => RunState::Running,
             // Without locks the log decides, so that nobody is told to start a second run.
@@ -304,7 +304,7 @@ impl FolderState {
     }
 
     fn is_controllable(&self) -> bool {
-        let trains = matches!(self.events.state(), LoggedState::Begun | LoggedState::Paused);
+        let trains = matches!(self.events.state, LoggedState::Begun | LoggedState::Paused);
         self.lock != LockState::Free && trains
     }
 }
@@ -323,22 +323,18 @@ const SIGNAL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The page's access to a run's live folder, which need not exist.
 #[derive(Debug)]
-pub(super) struct PageSignal {
+struct PageSignal {
     folder: LiveFolder,
     sent: Option<Instant>,
 }
 
 impl PageSignal {
-    pub(super) fn of(model_path: &Path) -> Self {
+    fn of(model_path: &Path) -> Self {
         Self { folder: LiveFolder::of(model_path), sent: None }
     }
 
-    pub(super) fn folder(&self) -> &LiveFolder {
-        &self.folder
-    }
-
     /// Signals that a page is open.
-    pub(super) fn send(&mut self) -> Result<(), OutputError> {
+    fn send(&mut self) -> Result<(), OutputError> {
         if self.sent.is_some_and(|at| at.elapsed() < SIGNAL_INTERVAL) {
             return Ok(());
         }
@@ -359,7 +355,7 @@ impl PageSignal {
     }
 
     /// Sends a command. Commands are ordered by `id`.
-    pub(super) fn ask(&self, id: &str, action: ControlAction) -> Result<(), OutputError> {
+    fn ask(&self, id: &str, action: ControlAction) -> Result<(), OutputError> {
         self.open()?;
         let path = self.folder.control(id);
         let text = serde_json::to_string(&ControlRequest { id: id.to_owned(), action });
@@ -386,12 +382,12 @@ mod tests {
         let model = tempfile::tempdir().unwrap();
         let mut signal = PageSignal::of(model.path());
         signal.send().unwrap();
-        let touched = fs::metadata(signal.folder().watch()).unwrap().modified().unwrap();
+        let touched = fs::metadata(signal.folder.watch()).unwrap().modified().unwrap();
         let age = touched.elapsed().unwrap();
         assert!(age < Duration::from_secs(2), "{age:?}");
         signal.ask("80", ControlAction::Pause).unwrap();
         signal.ask("7f", ControlAction::Checkpoint).unwrap();
-        let requests = signal.folder().requests();
+        let requests = signal.folder.requests();
         let texts = requests.iter().map(|path| fs::read_to_string(path).unwrap());
         let expected = [r#"{"id":"7f","action":"checkpoint"}"#, r#"{"id":"80","action":"pause"}"#];
         assert_eq!(texts.collect::<Vec<_>>(), expected);

@@ -273,17 +273,31 @@ mod tests {
         assert!(bytes == file_of(&gaussians));
     }
 
-    /// Asserts that the unnamed file in a folder takes about this number of bytes on disk.
-    #[cfg(target_os = "linux")]
-    fn assert_reserved(folder: &Path, needed: usize) {
-        use std::os::unix::fs::MetadataExt as _;
-        let folder = folder.canonicalize().unwrap();
-        let open = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
-        let of_folder =
-            open.filter(|fd| fs::read_link(fd).is_ok_and(|file| file.starts_with(&folder)));
-        let blocks = of_folder.filter_map(|fd| fs::metadata(fd).ok()).map(|about| about.blocks());
-        let (kept, needed) = (512 * blocks.sum::<u64>(), needed as u64);
-        assert!(kept >= needed && kept < needed + (1 << 16), "{kept} of {needed}");
+    /// Asserts that a new file takes about the disk space of these bytes before `write` writes them.
+    fn assert_reserved(
+        mode: RenderMode,
+        rows: usize,
+        bytes: &[u8],
+        write: impl FnOnce(NewPly) -> Result<(), OutputError>,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ply");
+        let file = NewPly::with_room::<Gaussians>(&path, mode, 2, rows).unwrap();
+        // Some file systems cannot reserve space.
+        let Some(file) = file else { return };
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::unix::fs::MetadataExt as _;
+            let folder = folder.path().canonicalize().unwrap();
+            let open = fs::read_dir("/proc/self/fd").unwrap().flatten().map(|entry| entry.path());
+            let of_folder =
+                open.filter(|fd| fs::read_link(fd).is_ok_and(|file| file.starts_with(&folder)));
+            let blocks = of_folder.filter_map(|fd| fs::metadata(fd).ok()).map(|it| it.blocks());
+            let (kept, needed) = (512 * blocks.sum::<u64>(), bytes.len() as u64);
+            assert!(kept >= needed && kept < needed + (1 << 16), "{kept} of {needed}");
+        }
+        write(file).unwrap();
+        assert!(fs::read(&path).unwrap() == bytes);
     }
 
     #[rstest]
@@ -291,16 +305,10 @@ mod tests {
         #[values(RenderMode::Dilated, RenderMode::Surfels)] mode: RenderMode,
     ) {
         let gaussians = all_different(9000, 2);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.ply");
-        let file = NewPly::with_room::<Gaussians>(&path, mode, 2, 9000).unwrap();
-        // Some file systems cannot reserve space.
-        let Some(file) = file else { return };
-        let plain = in_mode(&gaussians, mode);
-        #[cfg(target_os = "linux")]
-        assert_reserved(folder.path(), plain.len());
-        file.write::<Gaussians, _, OutputError>([Ok(&gaussians)]).unwrap();
-        assert!(fs::read(&path).unwrap() == plain);
+        let bytes = in_mode(&gaussians, mode);
+        assert_reserved(mode, 9000, &bytes, |file| {
+            file.write::<Gaussians, _, OutputError>([Ok(&gaussians)])
+        });
     }
 
     #[test]
@@ -556,18 +564,11 @@ mod tests {
     #[test]
     fn space_is_reserved_for_faces() {
         let mesh = strip(9001, 2);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.ply");
         let mode = RenderMode::Triangles { window: WINDOW, faces: mesh.faces.len() };
-        let file = NewPly::with_room::<Gaussians>(&path, mode, 2, 9001).unwrap();
-        // Some file systems cannot reserve space.
-        let Some(file) = file else { return };
-        let whole = bytes_of(&mesh);
-        #[cfg(target_os = "linux")]
-        assert_reserved(folder.path(), whole.len());
         let chunks =
             (0..9001).step_by(1000).map(|first| Ok(mesh.vertices.rows(first..first + 1000)));
-        file.write_triangles::<Gaussians, _, OutputError>(chunks, &mesh.faces).unwrap();
-        assert!(fs::read(&path).unwrap() == whole);
+        assert_reserved(mode, 9001, &bytes_of(&mesh), |file| {
+            file.write_triangles::<Gaussians, _, OutputError>(chunks, &mesh.faces)
+        });
     }
 }

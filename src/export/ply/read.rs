@@ -1,7 +1,7 @@
 //! Reading Gaussians from a PLY file.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
@@ -65,16 +65,6 @@ pub fn read_ply_rows<P: PlyRows>(path: &Path) -> Result<P, PlyError> {
     Ok(rows)
 }
 
-fn read_header(path: &Path, input: &mut impl BufRead) -> Result<VertexHeader, PlyError> {
-    let header = VertexHeader::read(path, input)?;
-    let format = match header.header.encoding {
-        PlyEncoding::Little => return Ok(header),
-        PlyEncoding::Ascii => "ascii 1.0",
-        PlyEncoding::Big => "binary_big_endian 1.0",
-    };
-    Err(PlyError::Format { path: path.to_owned(), format: format.to_owned() })
-}
-
 struct OpenedPly<'a> {
     path: &'a Path,
     input: BufReader<File>,
@@ -86,8 +76,13 @@ impl<'a> OpenedPly<'a> {
     fn open(path: &'a Path) -> Result<Self, PlyError> {
         let (file, file_bytes) = ply::open(path)?;
         let mut input = BufReader::new(file);
-        let header = read_header(path, &mut input)?;
-        Ok(Self { path, input, header, file_bytes })
+        let header = VertexHeader::read(path, &mut input)?;
+        let format = match header.header.encoding {
+            PlyEncoding::Little => return Ok(Self { path, input, header, file_bytes }),
+            PlyEncoding::Ascii => "ascii 1.0",
+            PlyEncoding::Big => "binary_big_endian 1.0",
+        };
+        Err(PlyError::Format { path: path.to_owned(), format: format.to_owned() })
     }
 
     fn read_any(mut self) -> Result<PlyModel, PlyError> {
@@ -231,13 +226,13 @@ impl PlyLayout {
             for source in values {
                 let exact = source.value(bytes);
                 let value = exact.to_f32();
+                let named = || (path.to_owned(), source.name.clone());
                 if !value.is_finite() {
-                    let (path, column) = (path.to_owned(), source.name.clone());
+                    let (path, column) = named();
                     return Err(PlyError::NotFinite { path, row, column, value: exact });
                 }
                 if let Some(range) = range.filter(|range| !range.contains(&value)) {
-                    let (path, column) = (path.to_owned(), source.name.clone());
-                    let range = range.clone();
+                    let ((path, column), range) = (named(), range.clone());
                     return Err(PlyError::OutOfRange { path, row, column, value: exact, range });
                 }
                 to.push(value);

@@ -44,7 +44,7 @@ pub struct BrickSurvey {
 
 impl BrickSurvey {
     pub(crate) fn new(session: &Session, space: Space) -> Result<Self> {
-        let bricks = space.nodes().map(|nodes| nodes.div_ceil(BRICK_SIDE));
+        let bricks = space.nodes.map(|nodes| nodes.div_ceil(BRICK_SIDE));
         let mut marks = session.heap.take(&BRICK_MARKS, &marks_len(bricks))?;
         marks.zero(&session.stream)?;
         Ok(Self { survey: Survey::new(space), marks, bricks })
@@ -69,7 +69,7 @@ impl BrickSurvey {
             depths: medians.read(),
             mask,
             marks: self.marks.write(),
-            view: lattice_view(self.survey.space(), &camera)?,
+            view: lattice_view(&self.survey.space, &camera)?,
             bricks: self.bricks,
             stride: count_u32(stride)?,
             columns: count_u32(columns)?,
@@ -126,7 +126,7 @@ impl FusedVoxels {
     ) -> Result {
         let (camera, medians) = (camera_of(seen.view), medians(canvas, seen)?);
         let Some(maps) = &canvas.surface else { return Err(DeviceError::NoMedianDepths) };
-        let view = lattice_view(self.of.space(), &camera)?;
+        let view = lattice_view(&self.of.space, &camera)?;
         let pixels = medians.len();
         let (heap, has_mask) = (&session.heap, seen.mask.is_some());
         let DepthSlots { mut counted, mut weighed } =
@@ -149,7 +149,7 @@ impl FusedVoxels {
             maps: maps.read(),
             voxels: voxels.write(),
             view,
-            near: to_f32(self.of.near()),
+            near: to_f32(self.of.near),
         };
         session.kernels.fuse_bricks.blocks(&session.stream, self.of.len(), &args)?;
         self.views += 1;
@@ -193,7 +193,7 @@ fn check_size(map: &'static str, found: usize, size: [u32; 2]) -> Result<(), Fus
 
 /// Returns the lattice in camera space. World positions are subtracted in double precision.
 fn lattice_view(space: &Space, camera: &Camera) -> Result<LatticeView> {
-    let (origin, radius) = match space.kind() {
+    let (origin, radius) = match space.kind {
         SpaceKind::Box { low } => (low, 0.0),
         SpaceKind::Contracted { centre, radius } => (centre, radius),
     };
@@ -210,9 +210,9 @@ fn lattice_view(space: &Space, camera: &Camera) -> Result<LatticeView> {
         focal_px: camera.focal_px.map(to_f32),
         centre_px: camera.centre_px.map(to_f32),
         size: [count_u32(camera.width)?, count_u32(camera.height)?],
-        voxel: to_f32(space.voxel()),
-        truncation: to_f32(TRUNCATION_VOXELS * space.voxel()),
+        voxel: to_f32(space.voxel),
+        truncation: to_f32(TRUNCATION_VOXELS * space.voxel),
         radius: to_f32(radius),
-        nodes: space.nodes(),
+        nodes: space.nodes,
     })
 }

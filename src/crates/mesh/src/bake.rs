@@ -7,12 +7,12 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::atlas::{Atlas, dilate, for_each_texel, for_each_touched};
+use crate::atlas::{Atlas, dilate, doubled_area_px, for_each_texel, for_each_touched};
 use crate::draw::FrontFaces;
 use crate::file::Picture;
 use crate::mesh::{Camera, Mesh, Vec3};
 use crate::narrow::{floor_i32, to_f64s, to_index, to_u32};
-use crate::place::{add, centroid, corners, cross, dot, length, scale, sub};
+use crate::place::{add, centroid, corners, dot, doubled_area, length, scale};
 use crate::random::RandomStream;
 
 /// Figures of a baked texture.
@@ -44,14 +44,11 @@ pub struct Bake<'a> {
     mesh: &'a Mesh,
     atlas: &'a Atlas,
     texels: FaceTexels,
-    states: States,
+    sums: Vec<TexelSums>,
+    /// Judge of each texel's colours; empty if all colours count.
+    judges: Vec<ColorJudge>,
     views: usize,
     left_out: u64,
-}
-
-enum States {
-    Plain(Vec<TexelSums>),
-    Judged(Vec<JudgedTexel>),
 }
 
 impl<'a> Bake<'a> {
@@ -59,28 +56,24 @@ impl<'a> Bake<'a> {
     pub const PLAIN_BYTES: usize = size_of::<TexelSums>() + size_of::<[u16; 2]>();
 
     /// Bytes of memory per texel of a face if colours are left out.
-    pub const JUDGED_BYTES: usize = size_of::<JudgedTexel>() + size_of::<[u16; 2]>();
+    pub const JUDGED_BYTES: usize = Self::PLAIN_BYTES + size_of::<ColorJudge>();
 
     /// Starts a texture of a checked mesh and its atlas. With `leaves_out`, rounds after the first leave out colours
     /// farther from the previous round's median than three median distances.
     pub fn new(mesh: &'a Mesh, atlas: &'a Atlas, leaves_out: bool) -> Self {
         let texels = FaceTexels::of(atlas);
-        let count = texels.at.len();
-        let states = if leaves_out {
-            States::Judged(vec![JudgedTexel::default(); count])
-        } else {
-            States::Plain(vec![TexelSums::default(); count])
-        };
-        Self { mesh, atlas, texels, states, views: 0, left_out: 0 }
+        let sums = vec![TexelSums::default(); texels.at.len()];
+        let judges = vec![ColorJudge::default(); if leaves_out { sums.len() } else { 0 }];
+        Self { mesh, atlas, texels, sums, judges, views: 0, left_out: 0 }
     }
 
     /// Starts another round: forgets the means; all views have to be added again.
     pub fn next_round(&mut self) {
         (self.views, self.left_out) = (0, 0);
-        match &mut self.states {
-            States::Plain(states) => states.par_iter_mut().for_each(TexelState::next_round),
-            States::Judged(states) => states.par_iter_mut().for_each(TexelState::next_round),
-        }
+        self.sums.par_iter_mut().for_each(|sums| *sums = TexelSums::default());
+        self.judges.par_iter_mut().for_each(|judge| {
+            *judge = ColorJudge { agreed: judge.samples.agreed(), ..ColorJudge::default() };
+        });
     }
 
     /// Adds a view. Ignores a view whose colours do not fill its pixels.
@@ -89,22 +82,14 @@ impl<'a> Bake<'a> {
             return;
         }
         self.views += 1;
-        let Self { mesh, atlas, texels, states, .. } = self;
-        let sampler = ViewSampler::new(mesh, *view);
-        self.left_out += match states {
-            States::Plain(states) => take_view(mesh, atlas, texels, &sampler, states),
-            States::Judged(states) => take_view(mesh, atlas, texels, &sampler, states),
-        };
+        self.left_out += self.take_view(&ViewSampler::new(self.mesh, *view));
     }
 
     /// Returns the means. Texels that no view sees get the mean of their face; faces that no view sees get the colours
     /// of their vertices. Texels beside faces get the nearest colour, up to 8 texels away.
     pub fn finish(self) -> Baked {
-        let Self { mesh, atlas, texels, states, views, left_out } = self;
-        let sums: Vec<TexelSums> = match states {
-            States::Plain(sums) => sums,
-            States::Judged(states) => states.par_iter().map(|state| state.sums).collect(),
-        };
+        let Self { mesh, atlas, texels, sums, judges, views, left_out } = self;
+        drop(judges);
         let (picture, unseen_faces) = fill(mesh, atlas, &texels, &sums);
         let figures = BakeFigures {
             views,
@@ -115,48 +100,49 @@ impl<'a> Bake<'a> {
         };
         Baked { picture, figures }
     }
-}
 
-/// Gives every texel its colour in a view, and returns the number of texels that leave it out.
-fn take_view<S: TexelState>(
-    mesh: &Mesh,
-    atlas: &Atlas,
-    texels: &FaceTexels,
-    sampler: &ViewSampler<'_>,
-    states: &mut [S],
-) -> u64 {
-    let take_piece = |(faces, first, states): (std::ops::Range<usize>, usize, &mut [S])| {
-        let mut left_out = 0;
-        for face in faces {
-            let numbers = texels.of_face(face);
-            if numbers.is_empty() {
-                continue;
-            }
-            let corners = corners_cam(mesh, face, &sampler.view.camera);
-            if !sampler.may_see(corners) {
-                continue;
-            }
-            let [a, b, c] = corners;
-            let normal = cross(sub(b, a), sub(c, a));
-            // Only outer sides are textured: the slack would give an inner side the colour of a nearer surface.
-            if dot(normal, a) >= 0.0 {
-                continue;
-            }
-            let size = length(normal);
-            let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
-            for number in numbers {
-                let cam = mixed(corners, plane.shares(texels.at[number]));
-                if let Some((color, is_pure)) = sampler.color(cam) {
-                    let cosine = dot(normal, cam).abs() / (size * length(cam));
-                    let sure = byte(255.0 * cosine).max(MIN_WEIGHT);
-                    let weight = if is_pure { sure } else { DOUBTFUL };
-                    left_out += u64::from(!states[number - first].take(number, color, weight));
+    /// Gives every texel its colour in a view, and returns the number of texels that leave it out.
+    fn take_view(&mut self, sampler: &ViewSampler<'_>) -> u64 {
+        let Self { mesh, atlas, texels, sums, judges, .. } = self;
+        let take_piece = |(sums, judges): (Piece<'_, TexelSums>, Piece<'_, ColorJudge>)| {
+            let Piece { faces, first, values: sums } = sums;
+            let mut left_out = 0_u64;
+            for face in faces {
+                let numbers = texels.of_face(face);
+                if numbers.is_empty() {
+                    continue;
+                }
+                let corners = corners_cam(mesh, face, &sampler.view.camera);
+                if !sampler.may_see(corners) {
+                    continue;
+                }
+                let normal = doubled_area(corners);
+                // Only outer sides are textured: the slack would give an inner side the colour of a nearer surface.
+                if dot(normal, corners[0]) >= 0.0 {
+                    continue;
+                }
+                let size = length(normal);
+                let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
+                for number in numbers {
+                    let cam = mixed(corners, plane.shares(texels.at[number]));
+                    if let Some((color, is_pure)) = sampler.color(cam) {
+                        let cosine = dot(normal, cam).abs() / (size * length(cam));
+                        let sure = byte(255.0 * cosine).max(MIN_WEIGHT);
+                        let weight = if is_pure { sure } else { DOUBTFUL };
+                        let judge = judges.values.get_mut(number - first);
+                        if judge.is_none_or(|it| it.accepts(number, color, weight)) {
+                            sums[number - first].add(color, weight);
+                        } else {
+                            left_out += 1;
+                        }
+                    }
                 }
             }
-        }
-        left_out
-    };
-    texels.pieces(states).into_par_iter().map(take_piece).sum()
+            left_out
+        };
+        let pieces = texels.pieces(sums).into_par_iter();
+        pieces.zip(texels.pieces(judges)).map(take_piece).sum()
+    }
 }
 
 /// A picture of a mesh with its camera; one value a pixel in rows from the top.
@@ -182,33 +168,28 @@ impl ColorView<'_> {
 /// The largest area of each face in any view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenAreas {
-    areas: Vec<f64>,
+    /// Area of each face, px².
+    pub areas_px2: Vec<f64>,
 }
 
 impl SeenAreas {
     /// Starts with a checked mesh that no view has seen yet.
     pub fn new(mesh: &Mesh) -> Self {
-        Self { areas: vec![0.0; mesh.faces.len()] }
+        Self { areas_px2: vec![0.0; mesh.faces.len()] }
     }
 
     /// Adds a camera, which sees from the depth `near` on. A face counts if its middle is visible.
     pub fn add(&mut self, mesh: &Mesh, camera: Camera, near: f64) {
         let view = ColorView { camera, near, colors: &[], counts: None };
         let sampler = ViewSampler::new(mesh, view);
-        self.areas.par_iter_mut().enumerate().for_each(|(face, area)| {
+        self.areas_px2.par_iter_mut().enumerate().for_each(|(face, area)| {
             let corners = corners_cam(mesh, face, &camera);
             let is_before = corners.iter().all(|corner| corner[2] >= near);
             if is_before && sampler.shows(centroid(corners)) {
-                let [a, b, c] = corners.map(|corner| camera.pixel(corner));
-                let doubled = (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]);
+                let doubled = doubled_area_px(corners.map(|corner| camera.pixel(corner)));
                 *area = area.max(0.5 * doubled.abs());
             }
         });
-    }
-
-    /// Returns the areas of the faces, px².
-    pub fn areas_px2(&self) -> &[f64] {
-        &self.areas
     }
 }
 
@@ -218,15 +199,6 @@ const DOUBTFUL: u8 = 1;
 /// Least weight of any other colour.
 const MIN_WEIGHT: u8 = 16;
 
-/// Colours of a texel in all views.
-trait TexelState: Copy + Default + Send + Sync {
-    /// Takes a colour with a weight of 1 to 255. Returns false if the colour is left out. `texel` is the texel's
-    /// index. A colour of [`DOUBTFUL`] weight matters only without another.
-    fn take(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool;
-
-    fn next_round(&mut self);
-}
-
 /// The weighted sum of a texel's colours and the sum of their weights. Integers, so that the order of the views does
 /// not matter. 65,000 views fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -235,56 +207,36 @@ struct TexelSums {
     weight: u32,
 }
 
-impl TexelState for TexelSums {
+impl TexelSums {
+    /// Adds a colour with a weight of 1 to 255. A colour of [`DOUBTFUL`] weight matters only without another.
     #[inline]
-    fn take(&mut self, _texel: usize, color: [u8; 3], weight: u8) -> bool {
+    fn add(&mut self, color: [u8; 3], weight: u8) {
         for (sum, channel) in self.color.iter_mut().zip(color) {
             *sum = sum.saturating_add(u32::from(channel) * u32::from(weight));
         }
         self.weight = self.weight.saturating_add(u32::from(weight));
-        true
-    }
-
-    fn next_round(&mut self) {
-        *self = Self::default();
     }
 }
 
-/// Sums from which colours that differ from most are left out.
-#[derive(Clone, Copy, Debug)]
-struct JudgedTexel {
-    sums: TexelSums,
+/// Judge of a texel's colours, which leaves out those that differ from most. Aligned like the sums.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(4))]
+struct ColorJudge {
     /// Agreed colour of the previous round.
     agreed: AgreedColor,
     /// Sample of the colours that this round takes.
     samples: ColorSamples,
 }
 
-impl Default for JudgedTexel {
-    fn default() -> Self {
-        Self {
-            sums: TexelSums::default(),
-            agreed: AgreedColor::ANY,
-            samples: ColorSamples::default(),
-        }
-    }
-}
-
-impl TexelState for JudgedTexel {
+impl ColorJudge {
+    /// Returns true if a colour is not left out; may then keep it as a sample. `texel` is the texel's index.
     #[inline]
-    fn take(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool {
-        let is_taken = self.agreed.allows(color);
-        if is_taken {
-            self.sums.take(texel, color, weight);
-            if weight > DOUBTFUL {
-                self.samples.take(texel, color);
-            }
+    fn accepts(&mut self, texel: usize, color: [u8; 3], weight: u8) -> bool {
+        let is_accepted = self.agreed.allows(color);
+        if is_accepted && weight > DOUBTFUL {
+            self.samples.take(texel, color);
         }
-        is_taken
-    }
-
-    fn next_round(&mut self) {
-        *self = Self { agreed: self.samples.agreed(), ..Self::default() };
+        is_accepted
     }
 }
 
@@ -388,22 +340,27 @@ impl FaceTexels {
         self.starts[face]..self.starts[face + 1]
     }
 
-    /// Splits values of all texels into pieces: a range of faces, the index of its first texel, and its values.
-    fn pieces<'a, T>(
-        &self,
-        mut values: &'a mut [T],
-    ) -> Vec<(std::ops::Range<usize>, usize, &'a mut [T])> {
+    /// Splits values of all texels, or of none, into pieces.
+    fn pieces<'a, T>(&self, mut values: &'a mut [T]) -> Vec<Piece<'a, T>> {
         let faces = self.starts.len() - 1;
         let mut pieces = Vec::with_capacity(faces.div_ceil(FACES_A_PIECE));
         for start in (0..faces).step_by(FACES_A_PIECE) {
             let end = (start + FACES_A_PIECE).min(faces);
             let first = self.starts[start];
-            let (own, rest) = values.split_at_mut(self.starts[end] - first);
-            pieces.push((start..end, first, own));
+            let count = (self.starts[end] - first).min(values.len());
+            let (own, rest) = values.split_at_mut(count);
+            pieces.push(Piece { faces: start..end, first, values: own });
             values = rest;
         }
         pieces
     }
+}
+
+/// A range of faces, the index of its first texel, and the texels' values.
+struct Piece<'a, T> {
+    faces: std::ops::Range<usize>,
+    first: usize,
+    values: &'a mut [T],
 }
 
 /// Map from places on the picture to shares of a face's corners.
@@ -416,8 +373,8 @@ struct FacePlane {
 impl FacePlane {
     fn new([a, b, c]: [[f64; 2]; 3]) -> Self {
         let (u, v) = ([b[0] - a[0], b[1] - a[1]], [c[0] - a[0], c[1] - a[1]]);
-        let area = u[0] * v[1] - u[1] * v[0];
-        let inverse = if area == 0.0 { 0.0 } else { 1.0 / area };
+        let doubled = doubled_area_px([a, b, c]);
+        let inverse = if doubled == 0.0 { 0.0 } else { 1.0 / doubled };
         Self {
             origin: a,
             shares: [[v[1] * inverse, -v[0] * inverse], [-u[1] * inverse, u[0] * inverse]],
@@ -457,50 +414,37 @@ const DILATION_PX: u8 = 8;
 
 /// Fills the texels that no view sees. Returns the picture and the number of unseen faces with texels.
 fn fill(mesh: &Mesh, atlas: &Atlas, texels: &FaceTexels, sums: &[TexelSums]) -> (Picture, usize) {
-    let mean_of_all = mean(sums);
-    let unpainted = mean_of_all.unwrap_or([128; 3]);
-    let color_faces = |faces: std::ops::Range<usize>| {
-        let (mut colors, mut unseen) = (Vec::new(), 0);
-        for face in faces {
-            let numbers = texels.of_face(face);
-            let own = &sums[numbers.clone()];
-            let mean_of_face = mean(own);
-            unseen += usize::from(mean_of_face.is_none() && !own.is_empty());
-            let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
-            for (number, sums) in numbers.zip(own) {
-                let color = match (mean(std::slice::from_ref(sums)), mean_of_face) {
-                    (Some(color), _) | (None, Some(color)) => color,
-                    _ if mesh.colors.is_empty() => unpainted,
-                    _ => {
-                        let corners = mesh.faces[face]
-                            .map(|v| scale(to_f64s(mesh.colors[v as usize]), 255.0));
-                        let color: Vec3 = mixed(corners, plane.shares(texels.at[number]));
-                        color.map(byte)
-                    }
-                };
-                colors.push(color);
+    let unpainted = mean(sums).unwrap_or([128; 3]);
+    let color_face = |face: usize| {
+        let numbers = texels.of_face(face);
+        let own = &sums[numbers.clone()];
+        let mean_of_face = mean(own);
+        let plane = FacePlane::new(atlas.corners_px(atlas.faces[face]));
+        numbers.zip(own).map(move |(number, sums)| {
+            match mean(std::slice::from_ref(sums)).or(mean_of_face) {
+                Some(color) => color,
+                None if mesh.colors.is_empty() => unpainted,
+                None => {
+                    let color = |v: u32| scale(to_f64s(mesh.colors[v as usize]), 255.0);
+                    let shares = plane.shares(texels.at[number]);
+                    mixed(mesh.faces[face].map(color), shares).map(byte)
+                }
             }
-        }
-        (colors, unseen)
+        })
     };
-    const FACES_A_PIECE: usize = 1024;
-    let faces = atlas.faces.len();
-    let pieces: Vec<_> = (0..faces.div_ceil(FACES_A_PIECE))
-        .into_par_iter()
-        .map(|piece| piece * FACES_A_PIECE..faces.min((piece + 1) * FACES_A_PIECE))
-        .map(color_faces)
-        .collect();
+    let is_unseen = |&face: &usize| {
+        let own = &sums[texels.of_face(face)];
+        !own.is_empty() && mean(own).is_none()
+    };
+    let faces = (0..atlas.faces.len()).into_par_iter().with_min_len(FACES_A_PIECE);
+    let unseen_faces = faces.clone().filter(is_unseen).count();
+    let colors: Vec<[u8; 3]> = faces.flat_map_iter(color_face).collect();
     let mut picture = Picture::plain(atlas.width, atlas.height, unpainted);
     let mut is_set = vec![false; picture.texels.len()];
-    let mut unseen_faces = 0;
-    let mut at = texels.at.iter();
-    for (colors, unseen) in pieces {
-        unseen_faces += unseen;
-        for (color, &[x, y]) in colors.into_iter().zip(at.by_ref()) {
-            let texel = usize::from(y) * atlas.width as usize + usize::from(x);
-            picture.texels[texel] = color;
-            is_set[texel] = true;
-        }
+    for (color, &[x, y]) in colors.into_iter().zip(&texels.at) {
+        let texel = usize::from(y) * atlas.width as usize + usize::from(x);
+        picture.texels[texel] = color;
+        is_set[texel] = true;
     }
     dilate(&mut picture.texels, &is_set, atlas.width as usize, DILATION_PX);
     (picture, unseen_faces)
@@ -580,7 +524,7 @@ impl<'a> ViewSampler<'a> {
             return;
         }
         let [x, y] = self.view.camera.pixel(cam).map(|at| at - 0.5);
-        let [width, height] = self.front.size();
+        let [width, height] = self.front.size;
         let (left, top) = (floor_i32(x), floor_i32(y));
         if left < -1 || top < -1 || to_index(left) >= width || to_index(top) >= height {
             return;
@@ -610,7 +554,7 @@ impl<'a> ViewSampler<'a> {
             return corners.iter().any(|corner| corner[2] >= self.view.near);
         }
         let px = corners.map(|corner| self.view.camera.pixel(corner));
-        let size = self.front.size();
+        let size = self.front.size;
         (0..2).all(|axis| {
             px.iter().any(|px| px[axis] >= 0.0) && px.iter().any(|px| px[axis] <= size[axis] as f64)
         })
@@ -620,7 +564,7 @@ impl<'a> ViewSampler<'a> {
 /// True for pixels that show the same surface as their eight neighbours: not at the edge of the mesh, of a nearer part
 /// of it, or of a mask. Photographs mix the colours of both sides there, and a mesh is seldom exact to a pixel.
 fn pure(front: &FrontFaces, counts: Option<&[bool]>, slack: f64) -> Vec<bool> {
-    let [width, height] = front.size();
+    let [width, height] = front.size;
     let mut pure = vec![false; width * height];
     pure.par_chunks_mut(width.max(1)).enumerate().for_each(|(y, row)| {
         let rows = y.saturating_sub(1)..height.min(y + 2);
@@ -667,28 +611,25 @@ struct ColorSamples {
 impl ColorSamples {
     /// Takes another colour, or not; `texel` is the texel's index.
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "below the number of colours that were seen"
-    )]
     fn take(&mut self, texel: usize, color: [u8; 3]) {
         let seen = usize::from(self.seen);
         if seen < KEPT {
             self.kept[seen] = color;
         } else {
             let bits = STREAM.bits((texel as u64) << 16 | seen as u64);
-            if let Some(place) = self.kept.get_mut((bits % (seen as u64 + 1)) as usize) {
+            let place = usize::try_from(bits % (seen as u64 + 1)).unwrap_or(usize::MAX);
+            if let Some(place) = self.kept.get_mut(place) {
                 *place = color;
             }
         }
         self.seen = self.seen.saturating_add(1);
     }
 
-    /// Returns the colour that most of them agree on; without samples, [`AgreedColor::ANY`].
+    /// Returns the colour that most of them agree on; without samples, one that every colour agrees with.
     fn agreed(&self) -> AgreedColor {
         let kept = &self.kept[..KEPT.min(usize::from(self.seen))];
         if kept.is_empty() {
-            return AgreedColor::ANY;
+            return AgreedColor::default();
         }
         let color = std::array::from_fn(|channel| median(kept.iter().map(|color| color[channel])));
         let spread = median(kept.iter().map(|&other| distance(color, other)));
@@ -720,10 +661,14 @@ struct AgreedColor {
     spread: u8,
 }
 
-impl AgreedColor {
-    /// A colour that every colour agrees with.
-    const ANY: Self = Self { color: [0; 3], spread: u8::MAX };
+impl Default for AgreedColor {
+    /// Returns a colour that every colour agrees with.
+    fn default() -> Self {
+        Self { color: [0; 3], spread: u8::MAX }
+    }
+}
 
+impl AgreedColor {
     #[inline]
     fn allows(self, color: [u8; 3]) -> bool {
         u16::from(distance(self.color, color)) <= MAX_DEVIATIONS * u16::from(self.spread)
@@ -736,7 +681,9 @@ mod tests {
     use super::*;
     use crate::atlas::{AtlasOptions, Layout, make_atlas};
     use crate::draw::{Paint, draw};
-    use crate::known_meshes::{self, cube, joined, mesh_of, moved, on_threads, sphere};
+    use crate::known_meshes::{
+        self, cube, joined, mesh_of, moved, same_on_any_threads, sphere, square,
+    };
     use crate::place::normalize;
 
     const NEAR: f64 = 0.01;
@@ -894,17 +841,15 @@ mod tests {
         let atlas = atlas_of(&mesh, Layout::Boxes);
         let cameras = around();
         let shots: Vec<_> = cameras.iter().map(|camera| photograph(&mesh, camera)).collect();
-        let on = |threads: usize, step: usize| {
-            on_threads(threads, || {
-                let mut bake = Bake::new(&mesh, &atlas, false);
-                for number in 0..cameras.len() {
-                    let number = number * step % cameras.len();
-                    bake.add(&view(&cameras[number], &shots[number]));
-                }
-                bake.finish()
-            })
+        let in_steps = |step: usize| {
+            let mut bake = Bake::new(&mesh, &atlas, false);
+            for number in 0..cameras.len() {
+                let number = number * step % cameras.len();
+                bake.add(&view(&cameras[number], &shots[number]));
+            }
+            bake.finish()
         };
-        assert_eq!(on(1, 1), on(3, 7));
+        assert_eq!(same_on_any_threads(|| in_steps(1)), in_steps(7));
     }
 
     #[test]
@@ -914,9 +859,9 @@ mod tests {
         areas.add(&mesh, looking([0.0, 0.0, -3.0]), NEAR);
         // One side, 2.5 away, focal length 1.2 times the side of the picture.
         let side_px = 1.2 * SIDE as f64 / 2.5;
-        let sum: f64 = areas.areas_px2().iter().sum();
+        let sum: f64 = areas.areas_px2.iter().sum();
         assert!((sum / side_px.powi(2) - 1.0).abs() < 1e-9, "{sum}");
-        assert_eq!(areas.areas_px2().iter().filter(|&&area| area > 0.0).count(), 2);
+        assert_eq!(areas.areas_px2.iter().filter(|&&area| area > 0.0).count(), 2);
         // A view whose colours do not fit shows nothing.
         let atlas = atlas_of(&mesh, Layout::Boxes);
         let mut bake = Bake::new(&mesh, &atlas, false);
@@ -948,10 +893,7 @@ mod tests {
     #[test]
     fn faces_thinner_than_a_texel_have_colours_of_their_own() {
         // A dark plate, and bright needles of a twentieth of a texel.
-        let mut mesh = mesh_of(
-            &[[0.0; 3], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]],
-            &[[0, 1, 2], [0, 2, 3]],
-        );
+        let mut mesh = square();
         mesh.colors = vec![[0.1; 3]; 4];
         for i in 0..30_u32 {
             let (first, x) = (4 + 3 * i, 1.1 + 0.02 * i as f32);
@@ -1048,8 +990,8 @@ mod tests {
         // Two different colours: neither is the outlier.
         let two = agreed(&[20, 220]);
         assert!(two.allows([20, 100, 50]) && two.allows([220, 100, 50]));
-        assert_eq!(agreed(&[]), AgreedColor::ANY);
-        assert!(AgreedColor::ANY.allows([255; 3]));
+        assert_eq!(agreed(&[]), AgreedColor::default());
+        assert!(AgreedColor::default().allows([255; 3]));
     }
 
     #[test]

@@ -212,6 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::known_meshes::node_places;
 
     #[test]
     fn a_block_holds_its_brick_and_the_ring_around() {
@@ -219,14 +220,7 @@ mod tests {
         let bricks = Bricks::of_keys(places.iter().map(|&p| key(p)).collect());
         // Each node's value encodes its place.
         let number = |n: [usize; 3]| (n[0] + 32 * n[1] + 1024 * n[2]) as f32;
-        let mut values = vec![0.0; bricks.len() * BRICK_NODES];
-        for brick in 0..bricks.len() {
-            let place = bricks.place(brick).map(|p| p as usize * SIDE);
-            for node in 0..BRICK_NODES {
-                let at = [node % 8 + place[0], node / 8 % 8 + place[1], node / 64 + place[2]];
-                values[brick * BRICK_NODES + node] = number(at);
-            }
-        }
+        let values: Vec<f32> = node_places(&bricks).map(number).collect();
         let mut block = [0.0; BLOCK_NODES];
         let middle = bricks.find([1, 1, 1]).unwrap();
         bricks.gather(&values, middle, -1.0, &mut block);

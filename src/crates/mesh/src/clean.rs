@@ -290,7 +290,8 @@ fn repair(mesh: &mut Mesh) -> usize {
         return pinched;
     }
     let mut merged = UnionFind::new(mesh.vertices.len());
-    let mut turns = Turns::new(mesh);
+    let (edges, is_touched) = (Edges::of(&mesh.faces), vec![false; mesh.faces.len()]);
+    let mut turns = Turns { edges, is_touched, added: Vec::new() };
     let mut is_kept = vec![true; mesh.faces.len()];
     for &sliver in &slivers {
         let face = mesh.faces[sliver as usize];
@@ -329,11 +330,6 @@ struct Turns {
 }
 
 impl Turns {
-    fn new(mesh: &Mesh) -> Self {
-        let edges = Edges::of(&mesh.faces);
-        Self { edges, is_touched: vec![false; mesh.faces.len()], added: Vec::new() }
-    }
-
     /// Replaces the side of `sliver` from corner `longest` on, which its neighbour shares, by the edge between the
     /// corners opposite to it. Returns false if this is impossible.
     fn turn(&mut self, mesh: &mut Mesh, sliver: u32, longest: usize) -> bool {
@@ -494,10 +490,6 @@ impl Hole<'_> {
         to_f64s(self.mesh.vertices[self.vertices[index] as usize])
     }
 
-    fn area(&self, corners: [usize; 3]) -> f64 {
-        area(corners.map(|index| self.place(index)))
-    }
-
     /// True if an edge between two vertices of the boundary may be added: the surface has none.
     fn is_free(&self, i: usize, j: usize) -> bool {
         let key = edge_key(self.vertices[i], self.vertices[j]);
@@ -518,7 +510,8 @@ impl Hole<'_> {
                     continue;
                 }
                 for k in i + 1..j {
-                    let sum = best[i * n + k] + best[k * n + j] + self.area([i, k, j]);
+                    let area = area([i, k, j].map(|index| self.place(index)));
+                    let sum = best[i * n + k] + best[k * n + j] + area;
                     if sum < best[i * n + j] {
                         best[i * n + j] = sum;
                         split[i * n + j] = k;
@@ -607,13 +600,10 @@ fn separate(mesh: &mut Mesh, counts: &mut CleanCounts) {
 
 /// Returns the pairs of sides of an edge; a side that stays alone is paired with itself.
 fn pair_up(mesh: &Mesh, group: &[EdgeUse]) -> Vec<[u32; 2]> {
-    let runs: Vec<(u32, u32, Vec3)> = group
-        .iter()
-        .map(|edge| {
-            let from = side_vertices(&mesh.faces, edge.side)[0];
-            (edge.side, from, away_from_edge(mesh, edge.side))
-        })
-        .collect();
+    let run = |&EdgeUse { side, .. }: &EdgeUse| {
+        (side, side_vertices(&mesh.faces, side)[0], away_from_edge(mesh, side))
+    };
+    let runs: Vec<(u32, u32, Vec3)> = group.iter().map(run).collect();
     let mut candidates = Vec::new();
     for (i, &(s, from_s, away_s)) in runs.iter().enumerate() {
         for &(t, from_t, away_t) in &runs[i + 1..] {
@@ -636,9 +626,8 @@ fn pair_up(mesh: &Mesh, group: &[EdgeUse]) -> Vec<[u32; 2]> {
 
 /// Returns the unit direction in a face from one of its sides to the opposite corner.
 fn away_from_edge(mesh: &Mesh, side: u32) -> Vec3 {
-    let face = mesh.faces[side as usize / 3];
-    let corner = |i: u32| to_f64s(mesh.vertices[face[(side + i) as usize % 3] as usize]);
-    let [a, b, c] = [corner(0), corner(1), corner(2)];
+    let places = corners(mesh, mesh.faces[side as usize / 3]);
+    let [a, b, c] = [0, 1, 2].map(|i| places[(side as usize + i) % 3]);
     let along = normalize(sub(b, a));
     let off = sub(c, a);
     normalize(sub(off, scale(along, dot(off, along))))
@@ -703,7 +692,10 @@ fn turn_outward(
     oriented: &Oriented,
     cameras: &[Vec3],
 ) -> Result<Vec<bool>, MeshError> {
-    let members = members_of(oriented);
+    let mut members = vec![Vec::new(); oriented.is_closed.len()];
+    for (face, &component) in (0_u32..).zip(&oriented.component) {
+        members[component as usize].push(face);
+    }
     let volumes = signed_volumes(mesh, oriented);
     let closed = oriented.is_closed.iter().filter(|&&is_closed| is_closed).count();
     let turned: Vec<bool> = if cameras.is_empty() && closed <= 1 {
@@ -722,14 +714,6 @@ fn turn_outward(
         }
     }
     Ok(turned)
-}
-
-fn members_of(oriented: &Oriented) -> Vec<Vec<u32>> {
-    let mut members = vec![Vec::new(); oriented.is_closed.len()];
-    for (face, &component) in (0_u32..).zip(&oriented.component) {
-        members[component as usize].push(face);
-    }
-    members
 }
 
 /// Returns six times the volume of each component, about its first vertex.
@@ -814,7 +798,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::known_meshes::{cube, joined, mesh_of, moved, sphere, torus, turned_over};
+    use crate::known_meshes::{bow_tie, cube, joined, mesh_of, moved, sphere, torus, turned_over};
     use crate::narrow::to_f32s;
     use crate::report::MeshReport;
 
@@ -838,12 +822,9 @@ mod tests {
                 let ring = 1.0 + side * cos;
                 mesh.vertices.push(to_f32s([ring * u.cos(), ring * u.sin(), side * sin]));
             }
+            let [a, b, c, d] = [0, 1, 2, 3].map(|corner| (2 * i + corner) % (2 * n));
             let crosses = i + 1 == n && (half_turns % 2.0).abs() > 0.5;
-            let (a, b) = (2 * i, 2 * i + 1);
-            let (mut c, mut d) = ((2 * i + 2) % (2 * n), (2 * i + 3) % (2 * n));
-            if crosses {
-                std::mem::swap(&mut c, &mut d);
-            }
+            let [c, d] = if crosses { [d, c] } else { [c, d] };
             mesh.faces.extend([[a, c, b], [b, c, d]]);
         }
         mesh
@@ -878,11 +859,7 @@ mod tests {
 
     #[test]
     fn a_bow_tie_gets_a_vertex_for_each_wing() {
-        let wings = mesh_of(
-            &[[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]],
-            &[[0, 1, 2], [0, 3, 4]],
-        );
-        let (found, counts) = cleaned(&wings);
+        let (found, counts) = cleaned(&bow_tie());
         assert_eq!((counts.split_vertices, found.vertices.len()), (1, 6));
         assert_eq!(report(&found).nonmanifold_vertices, 0);
         assert_eq!(found.vertices[5], [0.0; 3]);

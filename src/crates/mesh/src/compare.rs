@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::mesh::{Camera, Mesh, MeshError, Vec3};
-use crate::narrow::{to_f32, to_f32s, to_f64s, to_u32};
+use crate::narrow::{floor_usize, to_f32, to_f32s, to_f64s, to_u32};
 use crate::place::{
     Bounds, add, area, corners, cross, dot, doubled_area, length, mat_mul, mul, mul_transposed,
     normalize, scale, sub,
@@ -125,8 +125,9 @@ pub fn compare(
     let tree = moved_tree.as_ref().unwrap_or(&given);
 
     let count = |area| count_of(area, tau, options.samples);
-    let visibility = Visibility::new(&truth_tree, cameras);
-    let ours = SurfaceSamples::new(tree.mesh(), count, options.seed);
+    let centres = cameras.iter().map(Camera::centre).collect();
+    let visibility = Visibility { tree: &truth_tree, cameras, centres };
+    let ours = SurfaceSamples::new(tree.mesh, count, options.seed);
     let theirs = SurfaceSamples::new(truth, count, options.seed ^ u64::MAX);
     let is_seen = |nearest: &Nearest| visibility.sees(nearest.place);
     let accuracy = measure(&ours, tree, &truth_tree, clamp, is_seen);
@@ -134,9 +135,9 @@ pub fn compare(
     let uniform = Figures::of(&accuracy, &completeness, clamp, &thresholds);
     let visible = (!cameras.is_empty()).then(|| {
         let seen: Vec<Measured> = accuracy.iter().copied().filter(|m| m.is_seen).collect();
-        let there = visibility.seen_samples(&theirs);
-        let found = completeness.iter().zip(there).filter(|(_, seen)| *seen).map(|(m, _)| *m);
-        Figures::of(&seen, &found.collect::<Vec<_>>(), clamp, &thresholds)
+        let is_there = |(index, _): &(usize, &Measured)| visibility.sees(theirs.get(*index).place);
+        let there = completeness.par_iter().enumerate().filter(is_there).map(|(_, m)| *m);
+        Figures::of(&seen, &there.collect::<Vec<_>>(), clamp, &thresholds)
     });
     let scan = scan(tree, &truth_tree, cameras, options.scan_rays, clamp, &thresholds);
     let crossings = self_crossings(tree);
@@ -152,10 +153,8 @@ fn tree_of<'a>(which: &'static str, mesh: &'a Mesh) -> Result<BoxTree<'a>, Compa
 }
 
 /// Returns the number of samples of a surface: one per square of half the threshold, within bounds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn count_of(area: f64, tau: f64, [fewest, most]: [usize; 2]) -> usize {
-    let squares = (area / (0.25 * tau * tau)) as usize;
-    squares.min(most).max(fewest).max(1)
+    floor_usize(area / (0.25 * tau * tau)).min(most).max(fewest).max(1)
 }
 
 /// A place on a surface.
@@ -173,21 +172,20 @@ pub struct SurfaceSamples<'a> {
     mesh: &'a Mesh,
     /// Area of all faces up to each one.
     sums: Vec<f64>,
-    count: usize,
+    /// Number of samples; 0 without area.
+    pub count: usize,
     stream: RandomStream,
 }
 
 impl<'a> SurfaceSamples<'a> {
     /// Takes the number of samples that `count_of` returns for the whole area.
     pub fn new(mesh: &'a Mesh, count_of: impl FnOnce(f64) -> usize, key: u64) -> Self {
-        let areas = mesh.faces.iter().map(|&face| area(corners(mesh, face)));
-        let sums: Vec<f64> = areas
-            .scan(0.0, |sum, area| {
-                *sum += area;
-                Some(*sum)
-            })
-            .collect();
-        let total = sums.last().copied().unwrap_or(0.0);
+        let mut total = 0.0;
+        let sum = |&face: &[u32; 3]| {
+            total += area(corners(mesh, face));
+            total
+        };
+        let sums: Vec<f64> = mesh.faces.iter().map(sum).collect();
         let count = if total > 0.0 { count_of(total) } else { 0 };
         Self { mesh, sums, count, stream: RandomStream::of_seed(key) }
     }
@@ -195,16 +193,6 @@ impl<'a> SurfaceSamples<'a> {
     /// Returns the area of a checked mesh, square world units.
     pub fn area(mesh: &Mesh) -> f64 {
         mesh.faces.iter().map(|&face| area(corners(mesh, face))).sum()
-    }
-
-    /// Returns the number of samples.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// True if there are none, because the surface has no area.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
     }
 
     /// Returns sample `index`: x = (1 - √u) a + √u (1 - v) b + √u v c of its face (Osada et al. 2002, equation 1).
@@ -339,16 +327,10 @@ impl Similarity {
 
     /// Returns the moved mesh, its normals rotated.
     fn applied_to(&self, mesh: &Mesh) -> Mesh {
-        Mesh {
-            vertices: mesh.vertices.iter().map(|&v| to_f32s(self.of(to_f64s(v)))).collect(),
-            faces: mesh.faces.clone(),
-            normals: mesh
-                .normals
-                .iter()
-                .map(|&n| to_f32s(mul(&self.rotation, to_f64s(n))))
-                .collect(),
-            colors: mesh.colors.clone(),
-        }
+        let mut moved = mesh.clone();
+        moved.vertices.iter_mut().for_each(|v| *v = to_f32s(self.of(to_f64s(*v))));
+        moved.normals.iter_mut().for_each(|n| *n = to_f32s(mul(&self.rotation, to_f64s(*n))));
+        moved
     }
 
     /// Returns this similarity after `first`.
@@ -371,22 +353,19 @@ struct Pair {
 
 /// Returns the similarity that brings the mesh onto the truth, starting from its position.
 fn align(mesh: &BoxTree<'_>, truth: &BoxTree<'_>, seed: u64) -> Similarity {
-    let samples = SurfaceSamples::new(mesh.mesh(), |_| SAMPLES, seed);
-    let places: Vec<Vec3> = (0..samples.len()).map(|index| samples.get(index).place).collect();
+    let samples = SurfaceSamples::new(mesh.mesh, |_| SAMPLES, seed);
+    let places: Vec<Vec3> = (0..samples.count).map(|index| samples.get(index).place).collect();
     let mut found = Similarity::IDENTITY;
     for _ in 0..ROUNDS {
-        let mut pairs: Vec<Pair> = places
-            .par_iter()
-            .filter_map(|&place| {
-                let place = found.of(place);
-                let nearest = truth.nearest(place, f64::INFINITY)?;
-                let normal = truth.normal(nearest.face);
-                Some(Pair { place, off: sub(nearest.place, place), normal })
-            })
-            .collect();
+        let pair = |&place: &Vec3| {
+            let place = found.of(place);
+            let nearest = truth.nearest(place, f64::INFINITY)?;
+            let normal = truth.normal(nearest.face);
+            Some(Pair { place, off: sub(nearest.place, place), normal })
+        };
+        let mut pairs: Vec<Pair> = places.par_iter().filter_map(pair).collect();
         pairs.sort_by(|a, b| dot(a.off, a.off).total_cmp(&dot(b.off, b.off)));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share")]
-        pairs.truncate((KEPT_SHARE * pairs.len() as f64) as usize);
+        pairs.truncate(floor_usize(KEPT_SHARE * pairs.len() as f64));
         let Some(step) = step(&pairs) else { break };
         found = step.after(&found);
     }
@@ -516,8 +495,10 @@ impl Figures {
         thresholds: &[f64],
     ) -> Self {
         let score = |&threshold: &f64| {
-            let [precision, recall] =
-                [accuracy, completeness].map(|measured| share_under(measured, threshold));
+            let [precision, recall] = [accuracy, completeness].map(|measured| {
+                let under = measured.iter().filter(|m| m.distance < threshold).count();
+                under as f64 / measured.len().max(1) as f64
+            });
             let sum = precision + recall;
             let f_score = if sum > 0.0 { 2.0 * precision * recall / sum } else { 0.0 };
             Score { threshold, precision, recall, f_score }
@@ -556,12 +537,6 @@ impl Distances {
     }
 }
 
-/// Returns the share of the samples nearer than `threshold`.
-fn share_under(measured: &[Measured], threshold: f64) -> f64 {
-    let under = measured.iter().filter(|m| m.distance < threshold).count();
-    under as f64 / measured.len().max(1) as f64
-}
-
 /// Measures each sample's distance from the surface of `to`, in the samples' order.
 fn measure(
     samples: &SurfaceSamples<'_>,
@@ -570,17 +545,12 @@ fn measure(
     clamp: f64,
     is_seen: impl Fn(&Nearest) -> bool + Sync,
 ) -> Vec<Measured> {
-    let indices = (0..samples.len()).into_par_iter();
-    indices
-        .map(|index| {
-            let sample = samples.get(index);
-            let mut measured = way(sample.place, from.normal(sample.face), to, clamp);
-            if let Some(nearest) = measured.1 {
-                measured.0.is_seen = is_seen(&nearest);
-            }
-            measured.0
-        })
-        .collect()
+    let of_sample = |index: usize| {
+        let sample = samples.get(index);
+        let (measured, nearest) = way(sample.place, from.normal(sample.face), to, clamp);
+        Measured { is_seen: nearest.is_some_and(|nearest| is_seen(&nearest)), ..measured }
+    };
+    (0..samples.count).into_par_iter().map(of_sample).collect()
 }
 
 /// Measures the distance of a place of one surface, whose normal is `normal`, from another surface.
@@ -654,13 +624,12 @@ fn about(axis: Vec3, angle: f64) -> [Vec3; 3] {
 fn neighbours(cameras: &[Camera]) -> Vec<[usize; 2]> {
     let centres: Vec<Vec3> = cameras.iter().map(Camera::centre).collect();
     let gap = |a: usize, b: usize| length(sub(centres[a], centres[b]));
-    let mut pairs: Vec<[usize; 2]> = (0..centres.len())
-        .filter_map(|a| {
-            let others = (0..centres.len()).filter(|&b| b != a);
-            let nearest = others.min_by(|&b, &c| gap(a, b).total_cmp(&gap(a, c)))?;
-            Some([a.min(nearest), a.max(nearest)])
-        })
-        .collect();
+    let pair = |a: usize| {
+        let others = (0..centres.len()).filter(|&b| b != a);
+        let nearest = others.min_by(|&b, &c| gap(a, b).total_cmp(&gap(a, c)))?;
+        Some([a.min(nearest), a.max(nearest)])
+    };
+    let mut pairs: Vec<[usize; 2]> = (0..centres.len()).filter_map(pair).collect();
     pairs.sort_unstable();
     pairs.dedup();
     pairs
@@ -680,7 +649,7 @@ pub struct FaceCrossings {
 
 /// Tests 100,000 faces for self-intersections, or all if there are fewer.
 fn self_crossings(tree: &BoxTree<'_>) -> FaceCrossings {
-    let faces = tree.mesh().faces.len();
+    let faces = tree.mesh.faces.len();
     let sampled = faces.min(SAMPLED);
     let crossing = (0..sampled)
         .into_par_iter()
@@ -739,29 +708,21 @@ struct Visibility<'a> {
     centres: Vec<Vec3>,
 }
 
-impl<'a> Visibility<'a> {
-    fn new(tree: &'a BoxTree<'a>, cameras: &'a [Camera]) -> Self {
-        Self { tree, cameras, centres: cameras.iter().map(Camera::centre).collect() }
-    }
-
+impl Visibility<'_> {
     /// True if a place of the surface lies in a camera's image with nothing before it.
     fn sees(&self, place: Vec3) -> bool {
         self.cameras.iter().zip(&self.centres).any(|(camera, &centre)| {
             frames(camera, place) && !self.tree.is_hit(place, sub(centre, place), HIDES)
         })
     }
-
-    fn seen_samples(&self, samples: &SurfaceSamples<'_>) -> Vec<bool> {
-        (0..samples.len()).into_par_iter().map(|i| self.sees(samples.get(i).place)).collect()
-    }
 }
 
 #[cfg(test)]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod tests {
     use super::*;
     use crate::known_meshes::{
-        self, cube, joined, mesh_of, moved, on_threads, sphere, subdivided, torus, turned_over,
+        self, cube, joined, mesh_of, moved, same_on_any_threads, sphere, subdivided, torus,
+        turned_over,
     };
 
     #[test]
@@ -771,8 +732,8 @@ mod tests {
             &[[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [2.0, 0.0, 0.0], [0.0, 2.0, 0.0]],
             &[[0, 1, 2], [0, 0, 1], [0, 3, 4]],
         );
-        let samples = SurfaceSamples::new(&mesh, |area| (area * 4000.0) as usize, 1);
-        assert_eq!(samples.len(), 10_000);
+        let samples = SurfaceSamples::new(&mesh, |area| floor_usize(area * 4000.0), 1);
+        assert_eq!(samples.count, 10_000);
         let all: Vec<SurfaceSample> = (0..10_000).map(|i| samples.get(i)).collect();
         let of = |face: u32| all.iter().filter(move |sample| sample.face == face);
         assert_eq!([of(0).count(), of(1).count(), of(2).count()], [2000, 0, 8000]);
@@ -783,8 +744,9 @@ mod tests {
         }
         assert!(all.iter().all(|s| s.place[0] + s.place[1] <= 2.0 && s.place[2] == 0.0));
         let none = mesh_of(&cube().vertices, &[[0, 0, 1]]);
-        assert!(SurfaceSamples::new(&none, |_| 5, 0).is_empty());
+        assert!(SurfaceSamples::new(&none, |_| 5, 0).count == 0);
     }
+
     fn plain(mesh: &Mesh, truth: &Mesh) -> Comparison {
         compare(mesh, truth, &[], &few()).unwrap()
     }
@@ -799,13 +761,12 @@ mod tests {
 
     /// Returns cameras about the origin at this distance, alternating above and below it.
     fn ring(distance: f64, count: u32) -> Vec<Camera> {
-        (0..count)
-            .map(|i| {
-                let angle = std::f64::consts::TAU * f64::from(i) / f64::from(count);
-                let height = if i % 2 == 0 { 1.5 } else { -1.5 };
-                looking([distance * angle.cos(), distance * angle.sin(), height], [0.0; 3])
-            })
-            .collect()
+        let camera = |i: u32| {
+            let angle = std::f64::consts::TAU * f64::from(i) / f64::from(count);
+            let height = if i.is_multiple_of(2) { 1.5 } else { -1.5 };
+            looking([distance * angle.cos(), distance * angle.sin(), height], [0.0; 3])
+        };
+        (0..count).map(camera).collect()
     }
 
     #[test]
@@ -815,10 +776,9 @@ mod tests {
             [plain(&large, &small), plain(&subdivided(&large), &small), plain(&small, &large)]
         {
             for distances in [&found.uniform.accuracy, &found.uniform.completeness] {
-                assert!((distances.mean - 0.01).abs() < 1e-4, "{distances:?}");
-                assert!(
-                    (distances.median - 0.01).abs() < 1e-4 && (distances.p95 - 0.01).abs() < 1e-4
-                );
+                for found in [distances.mean, distances.median, distances.p95] {
+                    assert!((found - 0.01).abs() < 1e-4, "{distances:?}");
+                }
                 assert_eq!((distances.clamped_share, distances.opposed_share), (0.0, 0.0));
                 assert!(distances.normal_agreement > 0.999);
             }
@@ -828,10 +788,7 @@ mod tests {
             assert_eq!(scores, [0.0, 1.0, 1.0]);
             assert!((found.diagonal / 12_f64.sqrt() - 1.0).abs() < 0.011);
             assert_eq!((found.report.genus, found.visible.is_none()), (Some(0), true));
-            assert_eq!(
-                found.crossings,
-                FaceCrossings { sampled: found.crossings.sampled, crossing: 0 }
-            );
+            assert_eq!(found.crossings.crossing, 0);
         }
     }
 
@@ -928,18 +885,16 @@ mod tests {
     fn meshes_without_a_surface_are_refused() {
         let flat = mesh_of(&[[0.0; 3], [1.0, 0.0, 0.0]], &[[0, 1, 1]]);
         let broken = mesh_of(&[[0.0; 3]], &[[0, 0, 1]]);
-        let options = CompareOptions::default();
-        let error = |mesh: &Mesh, truth: &Mesh, options: &CompareOptions| {
-            compare(mesh, truth, &[], options).unwrap_err().to_string()
-        };
-        assert!(error(&cube(), &flat, &options).contains("the truth has no area in its 1 faces"));
-        assert!(error(&Mesh::default(), &cube(), &options).contains("the mesh has no area"));
-        assert!(
-            error(&broken, &cube(), &options)
-                .contains("the mesh is no mesh: face 0 names vertex 1")
-        );
-        let negative = CompareOptions { threshold: Some(-1.0), ..options };
-        assert!(error(&cube(), &cube(), &negative).contains("a threshold of -1"));
+        for (mesh, truth, threshold, expected) in [
+            (cube(), flat, None, "the truth has no area in its 1 faces"),
+            (Mesh::default(), cube(), None, "the mesh has no area"),
+            (broken, cube(), None, "the mesh is no mesh: face 0 names vertex 1"),
+            (cube(), cube(), Some(-1.0), "a threshold of -1"),
+        ] {
+            let options = CompareOptions { threshold, ..CompareOptions::default() };
+            let error = compare(&mesh, &truth, &[], &options).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]
@@ -947,12 +902,9 @@ mod tests {
         let truth = torus([1.0, 0.4], [40, 20], |u, v| 1.0 + 0.1 * (u + 2.0 * v).cos());
         let mesh = moved(truth.clone(), [0.03, 0.02, 0.01]);
         let cameras: Vec<Camera> = ring(4.0, 2);
-        let run = |threads| {
-            let samples = [5_000, 5_000];
-            let options = CompareOptions { alignment: Alignment::Icp, samples, ..few() };
-            on_threads(threads, || compare(&mesh, &truth, &cameras, &options).unwrap())
-        };
-        assert_eq!(run(1), run(5));
+        let samples = [5_000, 5_000];
+        let options = CompareOptions { alignment: Alignment::Icp, samples, ..few() };
+        same_on_any_threads(|| compare(&mesh, &truth, &cameras, &options).unwrap());
         assert_eq!(Similarity::IDENTITY.of([0.0; 3]), [0.0; 3]);
     }
 

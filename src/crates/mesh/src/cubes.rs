@@ -101,18 +101,14 @@ pub fn extract(
     watch.report("surface", 0.0)?;
     let passed = passed_edges(bricks, values, level)?;
     watch.report("surface", 0.3)?;
-    let crossings: Vec<Vec<Crossing>> = (0..bricks.len())
-        .into_par_iter()
-        .map(|brick| crossings_of(bricks, values, level, brick, &passed[brick]))
-        .collect();
-    let mut crossings = crossings.concat();
+    let of_brick = |brick| crossings_of(bricks, values, level, brick, &passed[brick]);
+    let crossings = (0..bricks.len()).into_par_iter().map(of_brick);
+    let mut crossings = crossings.collect::<Vec<_>>().concat();
     watch.report("surface", 0.6)?;
     let table = CaseTable::new();
-    let faces: Vec<Vec<[u32; 3]>> = (0..bricks.len())
-        .into_par_iter()
-        .map(|brick| faces_of(bricks, values, level, brick, &passed, &table))
-        .collect();
-    let mut faces = faces.concat();
+    let of_brick = |brick| faces_of(bricks, values, level, brick, &passed, &table);
+    let faces = (0..bricks.len()).into_par_iter().map(of_brick);
+    let mut faces = faces.collect::<Vec<_>>().concat();
     watch.report("surface", 1.0)?;
     // No face uses a vertex on an edge whose cells all lack a corner.
     let is_used = renumber_used(&mut faces, crossings.len());
@@ -127,16 +123,12 @@ fn side(value: f32, level: f32) -> (bool, bool) {
 }
 
 fn passed_edges(bricks: &Bricks, values: &[f32], level: f32) -> Result<Vec<Passed>, ExtractError> {
-    let mut all: Vec<Passed> = (0..bricks.len())
-        .into_par_iter()
-        .map_init(
-            || [0.0; BLOCK_NODES],
-            |block, brick| {
-                bricks.gather(values, brick, f32::NAN, block);
-                Passed { bits: passed_bits(block, level), before: [0; WORDS] }
-            },
-        )
-        .collect();
+    let of_brick = |block: &mut Block, brick| {
+        bricks.gather(values, brick, f32::NAN, block);
+        Passed { bits: passed_bits(block, level), before: [0; WORDS] }
+    };
+    let all = (0..bricks.len()).into_par_iter().map_init(|| [0.0; BLOCK_NODES], of_brick);
+    let mut all: Vec<Passed> = all.collect();
     let mut count = 0_u64;
     for passed in &mut all {
         for (bits, before) in passed.bits.iter().zip(&mut passed.before) {
@@ -426,8 +418,8 @@ impl Cube {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::known_meshes::{bad_edges, unwatched, volume};
-    use crate::place::{cross, dot};
+    use crate::known_meshes::{bad_edges, node_places, unwatched, volume};
+    use crate::place::{corners, dot, doubled_area};
     use crate::random::mix;
     use crate::report::MeshReport;
 
@@ -473,21 +465,11 @@ mod tests {
     }
 
     /// Returns a cube of bricks with these values.
-    fn cube_of(side: u32, mut value: impl FnMut([usize; 3]) -> f32) -> (Bricks, Vec<f32>) {
+    fn cube_of(side: u32, value: impl FnMut([usize; 3]) -> f32) -> (Bricks, Vec<f32>) {
         let keys =
             (0..side.pow(3)).map(|i| bricks::key([i % side, i / side % side, i / side / side]));
         let bricks = Bricks::of_keys(keys.collect());
-        let mut values = Vec::new();
-        for brick in 0..bricks.len() {
-            let place = bricks.place(brick).map(|p| p as usize * SIDE);
-            for node in 0..BRICK_NODES {
-                values.push(value([
-                    node % 8 + place[0],
-                    node / 8 % 8 + place[1],
-                    node / 64 + place[2],
-                ]));
-            }
-        }
+        let values = node_places(&bricks).map(value).collect();
         (bricks, values)
     }
 
@@ -498,15 +480,12 @@ mod tests {
             let (bricks, values) = cube_of(1 + (seed % 2) as u32, |at| {
                 let last = SIDE * (1 + (seed % 2) as usize) - 1;
                 index += 1;
-                let border = at.iter().any(|&a| a == 0 || a == last);
                 let uniform = (mix(index) >> 40) as f32 / (1 << 24) as f32 - 0.5;
-                // A node on the level itself counts as outside.
-                if border {
-                    1.0
-                } else if uniform.abs() < 0.05 {
-                    0.0
-                } else {
-                    uniform
+                match at.iter().any(|&a| a == 0 || a == last) {
+                    true => 1.0,
+                    // A node on the level itself counts as outside.
+                    false if uniform.abs() < 0.05 => 0.0,
+                    false => uniform,
                 }
             });
             let mesh = surface(&bricks, &values);
@@ -548,14 +527,13 @@ mod tests {
             (d[0] * d[0] + d[1] * d[1] + d[2] * d[2]).sqrt() - radius
         });
         let mesh = surface(&bricks, &values);
-        let corner = |v: u32| mesh.vertices[v as usize].map(f64::from);
         let exact = 4.0 / 3.0 * std::f64::consts::PI * f64::from(radius).powi(3);
         // Chords cut off about h² / (4 r²) of each part: 1 / 600.
         let share = volume(&mesh) / exact;
         assert!((share - 1.0).abs() < 0.004, "{share}");
-        assert!(mesh.faces.iter().all(|f| {
-            let [a, b, c] = f.map(corner);
-            dot(cross(sub(b, a), sub(c, a)), sub(a, [15.7; 3])) > 0.0
+        assert!(mesh.faces.iter().all(|&face| {
+            let places = corners(&mesh, face);
+            dot(doubled_area(places), sub(places[0], [15.7; 3])) > 0.0
         }));
     }
 

@@ -111,8 +111,8 @@ const FACES_A_LIST: usize = 4096;
 /// The front face at the centre of each pixel, from either side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrontFaces {
-    width: usize,
-    height: usize,
+    /// Width and height in pixels.
+    pub size: [usize; 2],
     faces: Vec<u32>,
     /// Depth along the camera's axis, scene units.
     depths: Vec<f32>,
@@ -128,17 +128,14 @@ impl FrontFaces {
         let corners = |face: usize| mesh.faces[face].map(|vertex| places[vertex as usize]);
         let across: Vec<f64> = (0..width).map(|x| camera.ray(x, 0)[0]).collect();
         let bands = height.div_ceil(BAND_ROWS);
-        let lists: Vec<BandLists> = (0..mesh.faces.len().div_ceil(FACES_A_LIST))
-            .into_par_iter()
-            .map(|list| {
-                let first = list * FACES_A_LIST;
-                let faces = first..mesh.faces.len().min(first + FACES_A_LIST);
-                BandLists::of(
-                    bands,
-                    faces.map(|face| (to_u32(face), PixelBox::of(corners(face), camera, near))),
-                )
-            })
-            .collect();
+        let list = |number: usize| {
+            let first = number * FACES_A_LIST;
+            let faces = first..mesh.faces.len().min(first + FACES_A_LIST);
+            let pixels = |face| (to_u32(face), PixelBox::of(corners(face), camera, near));
+            BandLists::of(bands, faces.map(pixels))
+        };
+        let lists = (0..mesh.faces.len().div_ceil(FACES_A_LIST)).into_par_iter().map(list);
+        let lists: Vec<BandLists> = lists.collect();
         let mut faces = vec![NO_FACE; width * height];
         let mut depths = vec![f32::INFINITY; width * height];
         let band = BAND_ROWS * width.max(1);
@@ -164,12 +161,7 @@ impl FrontFaces {
                 }
             }
         });
-        Self { width, height, faces, depths }
-    }
-
-    /// Returns width and height in pixels.
-    pub fn size(&self) -> [usize; 2] {
-        [self.width, self.height]
+        Self { size: [width, height], faces, depths }
     }
 
     /// Returns the front face at the pixel of this index, in rows from the top; none beside the mesh.
@@ -184,7 +176,7 @@ impl FrontFaces {
 
     /// Returns the front face of the ray through a pixel and the shares of its corners in the place that is hit.
     fn hit(&self, mesh: &Mesh, camera: &Camera, x: usize, y: usize) -> Option<(usize, [f64; 3])> {
-        let face = self.face(y * self.width + x)?;
+        let face = self.face(y * self.size[0] + x)?;
         let corner = |vertex: u32| camera.cam(to_f64s(mesh.vertices[vertex as usize]));
         Some((face, SeenTriangle::new(mesh.faces[face].map(corner)).shares(camera.ray(x, y))))
     }
@@ -386,42 +378,26 @@ impl RayHits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::known_meshes::{cube, mesh_of, on_threads, sphere};
+    use crate::known_meshes::{self, cube, mesh_of, same_on_any_threads, sphere};
     use crate::place::{corners, doubled_area};
     use crate::search::BoxTree;
 
-    const CAMERA: Camera = Camera {
-        width: 12,
-        height: 9,
-        focal_px: [9.0, 9.0],
-        centre_px: [6.0, 4.5],
-        rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-        translation: [0.0; 3],
-    };
-
-    /// Returns a triangle before another, which it covers in part.
-    fn mesh() -> Mesh {
-        Mesh {
-            vertices: vec![
-                [-1.0, -0.8, 2.0],
-                [0.9, -0.7, 2.0],
-                [0.0, 0.8, 2.5],
-                [-1.6, -1.2, 3.0],
-                [1.9, 0.0, 3.5],
-                [-0.4, 1.4, 3.0],
-            ],
-            faces: vec![[0, 1, 2], [3, 4, 5]],
-            colors: (0..6).map(|v| [0.1 * v as f32, 0.9 - 0.1 * v as f32, 0.3]).collect(),
-            ..Mesh::default()
-        }
+    /// Returns a triangle before another, which it covers in part, and the hits of rays on both.
+    fn covered() -> (Mesh, Camera, RayHits) {
+        let near = [[-1.0, -0.8, 2.0], [0.9, -0.7, 2.0], [0.0, 0.8, 2.5]];
+        let far = [[-1.6, -1.2, 3.0], [1.9, 0.0, 3.5], [-0.4, 1.4, 3.0]];
+        let mut mesh = mesh_of(&[near, far].concat(), &[[0, 1, 2], [3, 4, 5]]);
+        mesh.colors = (0..6).map(|v| [0.1 * v as f32, 0.9 - 0.1 * v as f32, 0.3]).collect();
+        let camera = known_meshes::ahead([0.0; 3], [12, 9], 9.0);
+        let rays = RayHits::of(&mesh, &camera, 0.1);
+        (mesh, camera, rays)
     }
 
     #[test]
     fn rays_draw_the_same_as_a_mesh_with_these_colours() {
-        let mesh = mesh();
-        let rays = RayHits::of(&mesh, &CAMERA, 0.1);
-        let (found, expected) =
-            (rays.draw(&mesh, &mesh.colors), draw(&mesh, Paint::Vertices, &CAMERA, 0.1));
+        let (mesh, camera, rays) = covered();
+        let found = rays.draw(&mesh, &mesh.colors);
+        let expected = draw(&mesh, Paint::Vertices, &camera, 0.1);
         assert_eq!(found.covers, expected.covers);
         assert!(found.covers.contains(&0.0) && found.covers.contains(&1.0));
         for (found, expected) in found.colors.iter().zip(&expected.colors) {
@@ -432,8 +408,7 @@ mod tests {
 
     #[test]
     fn sums_of_pixels_are_the_derivative_of_drawing() {
-        let mesh = mesh();
-        let rays = RayHits::of(&mesh, &CAMERA, 0.1);
+        let (mesh, _, rays) = covered();
         let value = |p: u8| [0.01 * f32::from(p), 0.5, f32::from(p % 7)];
         // Every fifth pixel has no value.
         let values: Vec<_> = (0..108_u8).map(|p| (p % 5 > 0).then(|| value(p))).collect();
@@ -465,14 +440,7 @@ mod tests {
 
     /// Returns a camera of 64 x 48 px that looks along z from a place.
     fn ahead(eye: [f64; 3]) -> Camera {
-        Camera {
-            width: 64,
-            height: 48,
-            focal_px: [60.0, 60.0],
-            centre_px: [32.0, 24.0],
-            rotation: CAMERA.rotation,
-            translation: scale(eye, -1.0),
-        }
+        known_meshes::ahead(eye, [64, 48], 60.0)
     }
 
     #[test]
@@ -488,11 +456,8 @@ mod tests {
             let tree = BoxTree::new(&mesh).unwrap();
             let mut seen = 0;
             for pixel in 0..64 * 48 {
-                let ray = [
-                    ((pixel % 64) as f64 + 0.5 - 32.0) / 60.0,
-                    ((pixel / 64) as f64 + 0.5 - 24.0) / 60.0,
-                    1.0,
-                ];
+                let [x, y] = [pixel % 64, pixel / 64].map(|at| at as f64 + 0.5);
+                let ray = [(x - 32.0) / 60.0, (y - 24.0) / 60.0, 1.0];
                 let hit = tree.first_hit(eye, ray, [NEAR, f64::INFINITY]);
                 assert_eq!(front.face(pixel).is_some(), hit.is_some(), "{pixel}");
                 if let Some(hit) = hit {
@@ -507,41 +472,37 @@ mod tests {
     #[test]
     fn front_faces_do_not_depend_on_the_number_of_threads() {
         let (mesh, camera) = (sphere(1.0, 4), ahead([0.0, 0.0, -3.0]));
-        let on = |threads| on_threads(threads, || FrontFaces::of(&mesh, &camera, NEAR));
-        assert_eq!(on(1), on(3));
+        same_on_any_threads(|| FrontFaces::of(&mesh, &camera, NEAR));
     }
 
-    /// Returns a square of 2 x 2 before the camera, and a picture whose four quarters differ.
-    fn quadrants() -> (Mesh, Atlas, Picture) {
+    #[test]
+    fn a_picture_is_the_right_way_up_and_ends_with_the_mesh() {
         let mesh = mesh_of(
             &[[-1.0, -1.0, 2.0], [1.0, -1.0, 2.0], [1.0, 1.0, 2.0], [-1.0, 1.0, 2.0]],
             &[[0, 1, 2], [0, 2, 3]],
         );
         let places_px = vec![[0.0, 0.0], [8.0, 0.0], [8.0, 8.0], [0.0, 8.0]];
-        let atlas =
-            Atlas { width: 8, height: 8, places_px, faces: vec![[0, 1, 2], [0, 2, 3]], charts: 1 };
+        let faces = mesh.faces.clone();
+        let atlas = Atlas { width: 8, height: 8, places_px, faces, charts: 1 };
         let mut picture = Picture::plain(8, 8, [255, 0, 0]);
         for (at, texel) in picture.texels.iter_mut().enumerate() {
             let quarters = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255; 3]];
             *texel = quarters[at % 8 / 4 + 2 * (at / 32)];
         }
-        (mesh, atlas, picture)
-    }
-
-    #[test]
-    fn a_picture_is_the_right_way_up_and_ends_with_the_mesh() {
-        let (mesh, atlas, picture) = quadrants();
         let paint = Paint::Texture { atlas: &atlas, picture: &picture };
         let drawn = draw(&mesh, paint, &ahead([0.0; 3]), NEAR);
-        let at = |x: usize, y: usize| drawn.colors[64 * y + x];
-        assert_eq!(at(16, 8), [1.0, 0.0, 0.0]);
-        assert_eq!(at(48, 8), [0.0, 1.0, 0.0]);
-        assert_eq!(at(16, 40), [0.0, 0.0, 1.0]);
-        assert_eq!(at(48, 40), [1.0, 1.0, 1.0]);
+        for (x, y, color) in [
+            (16, 8, [1.0, 0.0, 0.0]),
+            (48, 8, [0.0, 1.0, 0.0]),
+            (16, 40, [0.0, 0.0, 1.0]),
+            (48, 40, [1.0; 3]),
+            (0, 24, [0.0; 3]),
+        ] {
+            assert_eq!(drawn.colors[64 * y + x], color, "{x} {y}");
+        }
         // 60 px a side, from 2 to 62.
         let row = |x: usize| drawn.covers[64 * 24 + x];
         assert_eq!([row(1), row(2), row(61), row(62)], [0.0, 1.0, 1.0, 0.0]);
-        assert_eq!(at(0, 24), [0.0; 3]);
     }
 
     #[test]

@@ -40,14 +40,12 @@ pub(super) struct Edges {
 
 impl Edges {
     pub(super) fn of(faces: &[[u32; 3]]) -> Self {
-        let sides = 3 * faces.len();
-        let mut uses: Vec<EdgeUse> = (0..to_u32(sides))
-            .into_par_iter()
-            .map(|side| {
-                let [a, b] = side_vertices(faces, side);
-                EdgeUse { key: edge_key(a, b), side }
-            })
-            .collect();
+        let edge = |side: u32| {
+            let [a, b] = side_vertices(faces, side);
+            EdgeUse { key: edge_key(a, b), side }
+        };
+        let sides = (0..to_u32(3 * faces.len())).into_par_iter();
+        let mut uses: Vec<EdgeUse> = sides.map(edge).collect();
         uses.par_sort_unstable();
         Self { uses }
     }

@@ -77,33 +77,29 @@ fn vote_of(view: &DepthView<'_>, place: [f32; 3], margin: f64, meshed: &Bounds) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mesh::Camera;
-
-    /// A camera at the origin that looks along z, 10 px wide, with 90 degrees across.
-    const CAMERA: Camera = Camera {
-        width: 10,
-        height: 10,
-        focal_px: [5.0; 2],
-        centre_px: [5.0; 2],
-        rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-        translation: [0.0; 3],
-    };
+    use crate::known_meshes::ahead;
 
     const EVERYTHING: Bounds = Bounds { low: [-100.0; 3], high: [100.0; 3] };
 
     const PLACE: [f32; 3] = [0.0, 0.0, 2.0];
 
-    /// Returns which places are free by views of walls at these depths.
+    /// Returns which places are free by views, 90 degrees wide, of walls at these depths.
     fn free(
         places: &[[f32; 3]],
         meshed: Bounds,
         walls: &[f32],
         mask: Option<&[bool]>,
     ) -> Vec<bool> {
+        let camera = ahead([0.0; 3], [10, 10], 5.0);
         let mut votes = VisibilityVotes::new(places, 0.1, meshed);
         for &depth in walls {
-            let depths = &[depth; 100];
-            votes.add(&DepthView { camera: CAMERA, depths, normals: None, mask, colors: &[] });
+            votes.add(&DepthView {
+                camera,
+                depths: &[depth; 100],
+                normals: None,
+                mask,
+                colors: &[],
+            });
         }
         votes.is_free()
     }
@@ -125,27 +121,21 @@ mod tests {
     }
 
     #[test]
-    fn the_majority_of_views_decides() {
-        let found = |walls: &[f32]| free(&[PLACE], EVERYTHING, walls, None);
-        assert_eq!(found(&[4.0, 2.0]), [false], "one against one");
-        assert_eq!(found(&[4.0, 2.0, 4.0]), [true], "two against one");
-    }
-
-    #[test]
-    fn a_place_before_what_is_not_meshed_stays_as_a_backdrop() {
-        let found = |to: f64| {
-            let meshed = Bounds { low: [-5.0; 3], high: [5.0, 5.0, to] };
-            free(&[PLACE], meshed, &[4.0], None)
-        };
-        assert_eq!(found(4.5), [true], "the wall is meshed");
-        assert_eq!(found(3.5), [false], "it is not");
-    }
-
-    #[test]
-    fn a_view_without_depth_looks_through_but_not_where_it_is_masked() {
-        let found = |mask: Option<&[bool]>| free(&[PLACE], EVERYTHING, &[0.0], mask);
-        assert_eq!(found(None), [true]);
-        assert_eq!(found(Some(&[true; 100])), [true]);
-        assert_eq!(found(Some(&[false; 100])), [false]);
+    fn the_majority_of_views_that_show_the_meshed_box_decides() {
+        let to = |z: f64| Bounds { low: [-5.0; 3], high: [5.0, 5.0, z] };
+        let (shown, masked) = ([true; 100], [false; 100]);
+        type Row<'a> = (&'a str, Bounds, &'a [f32], Option<&'a [bool]>, bool);
+        let rows: [Row<'_>; 7] = [
+            ("one against one", EVERYTHING, &[4.0, 2.0], None, false),
+            ("two against one", EVERYTHING, &[4.0, 2.0, 4.0], None, true),
+            ("the wall is meshed", to(4.5), &[4.0], None, true),
+            ("the wall is a backdrop", to(3.5), &[4.0], None, false),
+            ("no depth", EVERYTHING, &[0.0], None, true),
+            ("no depth, in the mask", EVERYTHING, &[0.0], Some(&shown), true),
+            ("no depth, masked", EVERYTHING, &[0.0], Some(&masked), false),
+        ];
+        for (name, meshed, walls, mask, expected) in rows {
+            assert_eq!(free(&[PLACE], meshed, walls, mask), [expected], "{name}");
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::f64::consts::{PI, TAU};
+use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 
 use crate::Watch;
+use crate::bricks::{BRICK_NODES, Bricks, SIDE};
 use crate::mesh::{Camera, Mesh, Vec3};
-use crate::narrow::{to_f32s, to_f64s, to_u32};
+use crate::narrow::{floor_usize, to_f32s, to_f64s, to_u32};
 use crate::place::{add, corners, cross, mul, normalize, scale, six_volumes, sub};
 use crate::points::OrientedPoints;
 use crate::random::RandomStream;
@@ -22,17 +24,54 @@ pub(crate) fn looking(from: Vec3, to: Vec3, size: [usize; 2], focal_px: f64) -> 
     let right = normalize(cross(forward, [0.1, 0.2, 1.0]));
     let rotation = [right, cross(forward, right), forward];
     let translation = scale(mul(&rotation, from), -1.0);
+    Camera { rotation, translation, ..ahead(from, size, focal_px) }
+}
+
+/// Returns a camera at `eye` that looks along z, y down.
+pub(crate) fn ahead(eye: Vec3, size: [usize; 2], focal_px: f64) -> Camera {
+    let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
     let ([width, height], centre_px) = (size, size.map(|pixels| 0.5 * pixels as f64));
+    let translation = scale(eye, -1.0);
     Camera { width, height, focal_px: [focal_px; 2], centre_px, rotation, translation }
 }
 
-/// Runs `work` in a pool of this number of threads.
-pub(crate) fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
-    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+/// Runs `work` in pools of several sizes, and returns its result, which has to be the same in all of them.
+pub(crate) fn same_on_any_threads<T: Debug + PartialEq + Send>(work: impl Fn() -> T + Sync) -> T {
+    let on = |threads| {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(&work)
+    };
+    let alone = on(1);
+    for threads in [2, 3, 5] {
+        assert_eq!(on(threads), alone, "{threads} threads");
+    }
+    alone
 }
 
 pub(crate) fn mesh_of(vertices: &[[f32; 3]], faces: &[[u32; 3]]) -> Mesh {
     Mesh { vertices: vertices.to_vec(), faces: faces.to_vec(), ..Mesh::default() }
+}
+
+/// Returns the places of all nodes, in the order of the bricks.
+pub(crate) fn node_places(bricks: &Bricks) -> impl Iterator<Item = [usize; 3]> {
+    (0..bricks.len() * BRICK_NODES).map(|at| {
+        let node = at % BRICK_NODES;
+        let local = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
+        let brick = bricks.place(at / BRICK_NODES);
+        std::array::from_fn(|axis| brick[axis] as usize * SIDE + local[axis])
+    })
+}
+
+/// Returns two triangles with one vertex in common.
+pub(crate) fn bow_tie() -> Mesh {
+    mesh_of(
+        &[[0.0; 3], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]],
+        &[[0, 1, 2], [0, 3, 4]],
+    )
+}
+
+/// Returns a square of side 1 of two triangles, upwards.
+pub(crate) fn square() -> Mesh {
+    mesh_of(&[[0.0; 3], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]], &[[0, 1, 2], [0, 2, 3]])
 }
 
 /// Returns a cube of side 1 at the origin, closed and outward.
@@ -105,6 +144,16 @@ pub(crate) fn torus(
         }
     }
     mesh
+}
+
+/// Returns a torus with bumps whose tube varies by a random part of `noise` from vertex to vertex.
+pub(crate) fn rough_torus(sizes: [u32; 2], seed: u64, noise: f64) -> Mesh {
+    let stream = RandomStream::of_seed(seed);
+    torus([1.0, 0.4], sizes, |u, v| {
+        let [u_step, v_step] = [u, v].map(|angle| floor_usize(angle * 1e6) as u64);
+        let random = stream.uniform(u_step * 10_000_000 + v_step) - 0.5;
+        1.0 + 0.05 * (5.0 * u).sin() * (3.0 * v).cos() + noise * random
+    })
 }
 
 /// Radius of the torus' circle and of its tube.

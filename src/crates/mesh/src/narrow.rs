@@ -1,10 +1,15 @@
 //! Numbers that become narrower: rounded where they are real, saturating where they do not fit.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` rounds and saturates, as the contracts say"
+)]
+
 use crate::mesh::Vec3;
 
 /// Returns the nearest f32.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "rounded to the storage's precision")]
 pub const fn to_f32(x: f64) -> f32 {
     x as f32
 }
@@ -23,14 +28,12 @@ pub fn to_f64s(x: [f32; 3]) -> Vec3 {
 
 /// Returns the largest whole number that is not above `x`; NaN is 0.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "`as` saturates, as the contract says")]
 pub fn floor_i32(x: f64) -> i32 {
     x.floor() as i32
 }
 
 /// Returns the largest whole number that is not above `x`, not below 0; NaN is 0.
 #[inline]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn floor_u32(x: f64) -> u32 {
     x as u32
 }
@@ -49,35 +52,30 @@ pub const fn to_index(x: i32) -> usize {
 
 /// Returns the nearest byte; NaN is 0.
 #[inline]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn round_u8(x: f64) -> u8 {
     x.round() as u8
 }
 
 /// Returns the nearest of 16 bits; NaN is 0.
 #[inline]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn round_u16(x: f64) -> u16 {
     x.round() as u16
 }
 
 /// Returns the nearest of 32 bits; NaN is 0.
 #[inline]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn round_u32(x: f64) -> u32 {
     x.round() as u32
 }
 
 /// Returns the nearest of 32 bits with sign; NaN is 0.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "`as` saturates")]
 pub fn round_i32(x: f64) -> i32 {
     x.round() as i32
 }
 
 /// Returns the largest whole number that is not above `x`, not below 0; NaN is 0.
 #[inline]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn floor_usize(x: f64) -> usize {
     x as usize
 }

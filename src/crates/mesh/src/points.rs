@@ -91,16 +91,14 @@ pub fn outliers_by_neighbours(
         // An index of 32 bits ran out: that many points hide no outlier.
         return places.iter().map(is_finite).collect();
     };
-    let means: Vec<f64> = finite
-        .par_iter()
-        .map(|place| {
-            let near = tree.query(place).nearest_n::<SquaredEuclidean<f32>>(neighbours).execute();
-            let mut distances: Vec<f32> = near.iter().map(|n| n.distance.max(0.0).sqrt()).collect();
-            distances.sort_unstable_by(f32::total_cmp);
-            let sum: f64 = distances.iter().map(|&d| f64::from(d)).sum();
-            sum / distances.len().max(1) as f64
-        })
-        .collect();
+    let mean_distance = |place: &[f32; 3]| {
+        let near = tree.query(place).nearest_n::<SquaredEuclidean<f32>>(neighbours).execute();
+        let mut distances: Vec<f32> = near.iter().map(|n| n.distance.max(0.0).sqrt()).collect();
+        distances.sort_unstable_by(f32::total_cmp);
+        let sum: f64 = distances.iter().map(|&d| f64::from(d)).sum();
+        sum / distances.len().max(1) as f64
+    };
+    let means: Vec<f64> = finite.par_iter().map(mean_distance).collect();
     let count = means.len().max(1) as f64;
     let mean = means.iter().sum::<f64>() / count;
     let variance =
@@ -169,15 +167,12 @@ pub fn checked(points: &mut OrientedPoints, wanted: usize) -> Result<usize, Poin
     same_lengths(points)?;
     let places = points.len();
     let finite = |v: &[f32; 3]| v.iter().all(|x| x.is_finite());
-    let keep: Vec<bool> = (0..places)
-        .into_par_iter()
-        .map(|row| {
-            let normal = &points.normals[row];
-            let is_something = dot(to_f64s(*normal), to_f64s(*normal)) > 0.0;
-            let rest = finite(&points.places[row]) && finite(&points.colors[row]);
-            rest && finite(normal) && is_something
-        })
-        .collect();
+    let is_kept = |row: usize| {
+        let normal = to_f64s(points.normals[row]);
+        let columns = [&points.places, &points.normals, &points.colors];
+        columns.iter().all(|column| finite(&column[row])) && dot(normal, normal) > 0.0
+    };
+    let keep: Vec<bool> = (0..places).into_par_iter().map(is_kept).collect();
     let dropped = keep.iter().filter(|&&k| !k).count();
     if dropped as f64 > DROPPED_AT_MOST * places as f64 {
         return Err(PointsError::NotFinite { dropped, count: places });
@@ -239,20 +234,15 @@ pub fn normals_agreement(points: &OrientedPoints, needed: f64) -> Result<f64, Po
     };
     let every = points.len().div_ceil(COMPARED_POINTS).max(1);
     let rows: Vec<usize> = (0..points.len()).step_by(every).collect();
-    let agreeing = rows
-        .par_iter()
-        .filter(|&&row| {
-            let near = tree
-                .query(&points.places[row])
-                .nearest_n::<SquaredEuclidean<f32>>(wanted)
-                .execute();
-            let others = near.iter().map(|n| n.item as usize).filter(|&other| other != row);
-            let mean = others
-                .fold([0.0; 3], |sum, other| add(sum, normalize(to_f64s(points.normals[other]))));
-            dot(normalize(mean), normalize(to_f64s(points.normals[row]))) > AGREES_FROM
-        })
-        .count();
-    let agreeing = agreeing as f64 / rows.len().max(1) as f64;
+    let normal = |row: usize| normalize(to_f64s(points.normals[row]));
+    let agrees = |&&row: &&usize| {
+        let near = tree.query(&points.places[row]).nearest_n::<SquaredEuclidean<f32>>(wanted);
+        let near = near.execute();
+        let others = near.iter().map(|n| n.item as usize).filter(|&other| other != row);
+        let mean = others.fold([0.0; 3], |sum, other| add(sum, normal(other)));
+        dot(normalize(mean), normal(row)) > AGREES_FROM
+    };
+    let agreeing = rows.par_iter().filter(agrees).count() as f64 / rows.len().max(1) as f64;
     if agreeing < needed {
         Err(PointsError::Inconsistent { agreeing, needed })
     } else {

@@ -9,7 +9,7 @@ use crate::delaunay::insertion::{OPPOSITE, orientation};
 use crate::delaunay::{Delaunay, OUTSIDE};
 use crate::edges::orient;
 use crate::mesh::{Mesh, Vec3, local_faces};
-use crate::narrow::{to_f32s, to_u32};
+use crate::narrow::{floor_usize, to_f32s, to_u32};
 use crate::place::{Bounds, add, cross, dot, doubled_area, length, normalize, scale, sub};
 
 /// Largest length of a dual, in its tetrahedron's longest edges: spheres of flat tetrahedra have centres far away.
@@ -55,25 +55,21 @@ pub fn restricted(
     check(points, delaunay, triangles)?;
     let hierarchy = Hierarchy::over(triangles);
     let duals = Duals { points, delaunay };
-    let count = to_u32(delaunay.tetrahedra.len());
-    let met: Vec<([u32; 3], u32)> = (0..count)
-        .into_par_iter()
-        .flat_map_iter(|tetrahedron| {
-            let (duals, hierarchy) = (&duals, &hierarchy);
-            (0..4).filter_map(move |corner| duals.met(tetrahedron, corner, hierarchy))
-        })
-        .collect();
+    let of_tetrahedron = |tetrahedron: u32| {
+        let (duals, hierarchy) = (&duals, &hierarchy);
+        (0..4).filter_map(move |corner| duals.met(tetrahedron, corner, hierarchy))
+    };
+    let tetrahedra = (0..to_u32(delaunay.tetrahedra.len())).into_par_iter();
+    let met: Vec<([u32; 3], u32)> = tetrahedra.flat_map_iter(of_tetrahedron).collect();
     if met.is_empty() {
         return Err(RestrictedError::Apart { triangles: triangles.len() });
     }
     // Agreement of each face, with its current orientation, with its triangle.
-    let agreement: Vec<f64> = met
-        .par_iter()
-        .map(|&(face, triangle)| {
-            let unit = normalize(doubled_area(triangles[triangle as usize]));
-            dot(doubled_area(face.map(|corner| points[corner as usize])), unit)
-        })
-        .collect();
+    let agreement = |&(face, triangle): &([u32; 3], u32)| {
+        let unit = normalize(doubled_area(triangles[triangle as usize]));
+        dot(doubled_area(face.map(|corner| points[corner as usize])), unit)
+    };
+    let agreement: Vec<f64> = met.par_iter().map(agreement).collect();
     let mut faces: Vec<[u32; 3]> = met.into_iter().map(|(face, _)| face).collect();
     let conflicts = orient(&mut faces, &agreement).conflicts;
     let (point_from_vertex, faces) = local_faces(faces);
@@ -370,13 +366,8 @@ impl Halving {
         cheapest.map(|(_, halving)| halving)
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a place from 0 to the number of slots"
-    )]
     fn slot_of(&self, item: &Item) -> usize {
-        (((item.middle[self.axis] - self.least) / self.per_slot) as usize).min(SLOTS - 1)
+        floor_usize((item.middle[self.axis] - self.least) / self.per_slot).min(SLOTS - 1)
     }
 
     /// Moves the items before the plane to the front, and returns their number.
@@ -484,28 +475,24 @@ mod tests {
     /// Returns points in a grid of angles with a little jitter, so that no five lie on one sphere.
     fn torus_points(around: i32, across: i32) -> Vec<Vec3> {
         let mut noise = RandomSequence::of_seed(1);
-        let mut jitter = move || 0.4 * (noise.uniform() - 0.5);
-        (0..around)
-            .flat_map(|i| (0..across).map(move |j| (i, j)))
-            .map(|(i, j)| {
-                let u = (f64::from(i) + jitter()) / f64::from(around) * TAU;
-                on_torus(u, (f64::from(j) + jitter()) / f64::from(across) * TAU)[0]
-            })
-            .collect()
+        let mut angle = |at: i32, count: i32| {
+            (f64::from(at) + 0.4 * (noise.uniform() - 0.5)) / f64::from(count) * TAU
+        };
+        let place = |at: i32| on_torus(angle(at / across, around), angle(at % across, across))[0];
+        (0..around * across).map(place).collect()
     }
 
     /// Returns quadrangles between four angles, as triangles.
     fn strip(columns: i32, rows: i32, place: impl Fn(f64, f64) -> Vec3) -> Vec<[Vec3; 3]> {
-        let at = |i: i32, j: i32| {
-            place(f64::from(i) / f64::from(columns), f64::from(j) / f64::from(rows))
+        let quad = |at: i32| {
+            let corner = |[i, j]: [i32; 2]| {
+                let (column, row) = (at / rows + i, at % rows + j);
+                place(f64::from(column) / f64::from(columns), f64::from(row) / f64::from(rows))
+            };
+            let [a, b, c, d] = [[0, 0], [1, 0], [1, 1], [0, 1]].map(corner);
+            [[a, b, c], [a, c, d]]
         };
-        (0..columns)
-            .flat_map(|i| (0..rows).map(move |j| (i, j)))
-            .flat_map(|(i, j)| {
-                let (a, b, c, d) = (at(i, j), at(i + 1, j), at(i + 1, j + 1), at(i, j + 1));
-                [[a, b, c], [a, c, d]]
-            })
-            .collect()
+        (0..columns * rows).flat_map(quad).collect()
     }
 
     fn surface(points: &[Vec3], triangles: &[[Vec3; 3]]) -> Restricted {
@@ -556,10 +543,8 @@ mod tests {
             let r = 1.0 + width * (u / 2.0).cos();
             [r * u.cos(), r * u.sin(), width * (u / 2.0).sin()]
         };
-        let points: Vec<Vec3> = (0..80)
-            .flat_map(|i| (0..9).map(move |j| (f64::from(i) / 80.0, f64::from(j) / 8.0)))
-            .map(|(s, t)| band(s, 0.05 + 0.9 * t))
-            .collect();
+        let point = |at: i32| band(f64::from(at / 9) / 80.0, 0.05 + 0.9 * f64::from(at % 9) / 8.0);
+        let points: Vec<Vec3> = (0..80 * 9).map(point).collect();
         let found = surface(&points, &strip(160, 16, band));
         assert!(found.conflicts > 0);
     }
@@ -572,18 +557,17 @@ mod tests {
         let refused = restricted(&points, &bare, &soup).unwrap_err();
         assert!(matches!(refused, RestrictedError::Neighbours { neighbours: 0, .. }));
         let full = delaunay(&points, Want::Neighbours).unwrap();
-        let refused = restricted(&points[..9], &full, &soup).unwrap_err();
-        assert!(matches!(refused, RestrictedError::Stray { .. }));
-        let far = soup.iter().map(|t| t.map(|p| add(p, [1e3; 3]))).collect::<Vec<_>>();
-        let refused = restricted(&points, &full, &far).unwrap_err();
-        assert_eq!(refused, RestrictedError::Apart { triangles: soup.len() });
+        let refused =
+            |points: &[Vec3], soup: &[[Vec3; 3]]| restricted(points, &full, soup).unwrap_err();
+        assert!(matches!(refused(&points[..9], &soup), RestrictedError::Stray { .. }));
+        let far: Vec<_> = soup.iter().map(|t| t.map(|p| add(p, [1e3; 3]))).collect();
+        for soup in [far.as_slice(), &[]] {
+            let expected = RestrictedError::Apart { triangles: soup.len() };
+            assert_eq!(refused(&points, soup), expected);
+        }
         let mut broken = soup;
         broken[5][1][2] = f64::NAN;
-        let refused = restricted(&points, &full, &broken).unwrap_err();
-        assert!(matches!(refused, RestrictedError::UnfitTriangle { index: 5, .. }));
-        assert_eq!(
-            restricted(&points, &full, &[]).unwrap_err(),
-            RestrictedError::Apart { triangles: 0 }
-        );
+        let error = refused(&points, &broken);
+        assert!(matches!(error, RestrictedError::UnfitTriangle { index: 5, .. }));
     }
 }

@@ -77,7 +77,8 @@ impl FaceBox {
 /// A complete binary tree over the faces of a mesh, cut at the median of the longest axis. Node n has the children 2n
 /// + 1 and 2n + 2. The size of a branch determines the range of its faces.
 pub struct BoxTree<'a> {
-    mesh: &'a Mesh,
+    /// The mesh.
+    pub mesh: &'a Mesh,
     /// Indices of the faces, leaf after leaf.
     order: Vec<u32>,
     boxes: Vec<FaceBox>,
@@ -108,14 +109,11 @@ impl<'a> BoxTree<'a> {
     pub fn new(mesh: &'a Mesh) -> Result<Self, MeshError> {
         check_mesh(mesh)?;
         let mut order: Vec<u32> = (0..to_u32(mesh.faces.len())).collect();
-        let centres: Vec<[f32; 3]> = mesh
-            .faces
-            .par_iter()
-            .map(|&face| {
-                let [a, b, c] = face.map(|vertex| mesh.vertices[vertex as usize]);
-                std::array::from_fn(|axis| a[axis] / 3.0 + b[axis] / 3.0 + c[axis] / 3.0)
-            })
-            .collect();
+        let centre = |&face: &[u32; 3]| {
+            let [a, b, c] = face.map(|vertex| mesh.vertices[vertex as usize]);
+            std::array::from_fn(|axis| a[axis] / 3.0 + b[axis] / 3.0 + c[axis] / 3.0)
+        };
+        let centres: Vec<[f32; 3]> = mesh.faces.par_iter().map(centre).collect();
         let leaves = mesh.faces.len().div_ceil(LEAF_FACES).next_power_of_two();
         sort_branch(&mut order, leaves, &centres);
         let mut tree = Self { mesh, order, boxes: Vec::new(), inner: leaves - 1 };
@@ -147,11 +145,6 @@ impl<'a> BoxTree<'a> {
         Branch { node: 0, start: 0, end: self.order.len() }
     }
 
-    /// Returns the mesh.
-    pub fn mesh(&self) -> &'a Mesh {
-        self.mesh
-    }
-
     /// Returns the corners of a face.
     #[inline]
     pub fn corners(&self, face: u32) -> [Vec3; 3] {
@@ -167,15 +160,46 @@ impl<'a> BoxTree<'a> {
     /// Passes `visit` the faces whose boxes meet that of `face`, including itself.
     pub fn neighbours(&self, face: u32, mut visit: impl FnMut(u32)) {
         let wanted = FaceBox::of(self.mesh, self.mesh.faces[face as usize]);
-        let mut stack = vec![self.root()];
-        while let Some(branch) = stack.pop() {
-            if !self.boxes[branch.node].meets(&wanted) {
+        let enter = |span: &FaceBox, _| span.meets(&wanted).then_some(0.0);
+        self.descend(0.0, enter, |face, end| {
+            visit(face);
+            end
+        });
+    }
+
+    /// Passes `visit` the faces of boxes that `enter` accepts, nearer boxes first. `enter` gets a box and the end of
+    /// the search, and returns the distance of the box if it lies before the end. `visit` returns the new end.
+    #[inline]
+    fn descend(
+        &self,
+        mut end: f64,
+        enter: impl Fn(&FaceBox, f64) -> Option<f64>,
+        mut visit: impl FnMut(u32, f64) -> f64,
+    ) {
+        let mut stack = [(0.0, self.root()); 64];
+        let mut depth = 1;
+        while depth > 0 {
+            depth -= 1;
+            let (entry, branch) = stack[depth];
+            if entry > end {
                 continue;
             }
             if branch.node >= self.inner {
-                self.order[branch.start..branch.end].iter().for_each(|&face| visit(face));
-            } else {
-                stack.extend(branch.children());
+                let faces = self.order[branch.start..branch.end].iter();
+                end = faces.fold(end, |end, &face| visit(face, end));
+                continue;
+            }
+            let mut children =
+                branch.children().map(|child| (enter(&self.boxes[child.node], end), child));
+            if children[0].0 < children[1].0 {
+                children.swap(0, 1);
+            }
+            // The nearer child is pushed last, to be searched first.
+            for (entry, child) in children {
+                if let Some(entry) = entry {
+                    stack[depth] = (entry, child);
+                    depth += 1;
+                }
             }
         }
     }
@@ -191,26 +215,21 @@ fn sort_branch(order: &mut [u32], leaves: usize, centres: &[[f32; 3]]) {
         all.around(FaceBox { low: centre, high: centre })
     });
     let side = |axis: usize| bounds.high[axis] - bounds.low[axis];
-    let axis = if side(0) >= side(1) && side(0) >= side(2) {
-        0
-    } else if side(1) >= side(2) {
-        1
-    } else {
-        2
-    };
+    // The first of several longest axes.
+    let longest = (0..3).rev().max_by(|&a, &b| side(a).total_cmp(&side(b)));
+    let axis = longest.unwrap_or(0);
     let middle = 0_usize.midpoint(order.len());
     let key = |&face: &u32| centres[face as usize][axis];
     order.select_nth_unstable_by(middle, |a, b| key(a).total_cmp(&key(b)).then(a.cmp(b)));
     let serial = order.len() < SERIAL_FACES;
-    let (left, right) = order.split_at_mut(middle);
+    let halves = order.split_at_mut(middle);
+    let mut left = || sort_branch(halves.0, leaves / 2, centres);
+    let mut right = || sort_branch(halves.1, leaves / 2, centres);
     if serial {
-        sort_branch(left, leaves / 2, centres);
-        sort_branch(right, leaves / 2, centres);
+        left();
+        right();
     } else {
-        rayon::join(
-            || sort_branch(left, leaves / 2, centres),
-            || sort_branch(right, leaves / 2, centres),
-        );
+        rayon::join(left, right);
     }
 }
 
@@ -228,49 +247,29 @@ pub struct Nearest {
 impl BoxTree<'_> {
     /// Returns the exact nearest place of the surface; none beyond `farthest`.
     pub fn nearest(&self, point: Vec3, farthest: f64) -> Option<Nearest> {
-        let mut best = farthest * farthest;
-        let mut found: Option<(u32, Vec3)> = None;
-        let mut stack = [(0.0, self.root()); 64];
-        let mut depth = 1;
-        while depth > 0 {
-            depth -= 1;
-            let (gap, branch) = stack[depth];
-            if gap > best {
-                continue;
+        let mut found: Option<(u32, Vec3, f64)> = None;
+        let enter = |span: &FaceBox, best: f64| {
+            Some(span.squared_distance(point)).filter(|&squared| squared <= best)
+        };
+        self.descend(farthest * farthest, enter, |face, best| {
+            let place = nearest_in_triangle(point, self.corners(face));
+            let off = sub(point, place);
+            let squared = dot(off, off);
+            let first = found.is_none_or(|(other, ..)| face < other);
+            let is_nearer = squared < best || (squared <= best && first);
+            if is_nearer {
+                found = Some((face, place, squared));
             }
-            if branch.node >= self.inner {
-                for &face in &self.order[branch.start..branch.end] {
-                    let place = nearest_in_triangle(point, self.corners(face));
-                    let off = sub(point, place);
-                    let squared = dot(off, off);
-                    let first = found.is_none_or(|(other, _)| face < other);
-                    if squared < best || (squared <= best && first) {
-                        best = squared;
-                        found = Some((face, place));
-                    }
-                }
-                continue;
-            }
-            let mut children = branch
-                .children()
-                .map(|child| (self.boxes[child.node].squared_distance(point), child));
-            if children[0].0 < children[1].0 {
-                children.swap(0, 1);
-            }
-            // The nearer child is pushed last, to be searched first.
-            for child in children.into_iter().filter(|child| child.0 <= best) {
-                stack[depth] = child;
-                depth += 1;
-            }
-        }
-        found.map(|(face, place)| Nearest { distance: best.sqrt(), face, place })
+            if is_nearer { squared } else { best }
+        });
+        found.map(|(face, place, squared)| Nearest { distance: squared.sqrt(), face, place })
     }
 }
 
 /// Returns the place of a triangle that is nearest to `point`: inside, on an edge or at a corner, by barycentric
 /// signs. A triangle without area counts as its edges.
 fn nearest_in_triangle(point: Vec3, [a, b, c]: [Vec3; 3]) -> Vec3 {
-    let normal = cross(sub(b, a), sub(c, a));
+    let normal = doubled_area([a, b, c]);
     let squared = dot(normal, normal);
     if squared > 0.0 {
         // Twice the areas that the point spans with the edges, along the normal.
@@ -349,40 +348,16 @@ impl BoxTree<'_> {
         &self,
         origin: Vec3,
         direction: Vec3,
-        [nearest, mut farthest]: [f64; 2],
+        [nearest, farthest]: [f64; 2],
         mut visit: impl FnMut(RayHit) -> f64,
     ) {
         let inverse = direction.map(|x| 1.0 / x);
-        let mut stack = [(0.0, self.root()); 64];
-        let mut depth = 1;
-        while depth > 0 {
-            depth -= 1;
-            let (entry, branch) = stack[depth];
-            if entry > farthest {
-                continue;
-            }
-            if branch.node >= self.inner {
-                for &face in &self.order[branch.start..branch.end] {
-                    let at = meeting(origin, direction, self.corners(face));
-                    if let Some(at) = at.filter(|&at| nearest <= at && at <= farthest) {
-                        farthest = farthest.min(visit(RayHit { at, face }));
-                    }
-                }
-                continue;
-            }
-            let mut children = branch
-                .children()
-                .map(|child| (self.boxes[child.node].entry(origin, inverse, farthest), child));
-            if children[0].0 < children[1].0 {
-                children.swap(0, 1);
-            }
-            for (entry, child) in children {
-                if let Some(entry) = entry {
-                    stack[depth] = (entry, child);
-                    depth += 1;
-                }
-            }
-        }
+        let enter = |span: &FaceBox, farthest| span.entry(origin, inverse, farthest);
+        self.descend(farthest, enter, |face, farthest| {
+            let at = meeting(origin, direction, self.corners(face));
+            let at = at.filter(|&at| nearest <= at && at <= farthest);
+            at.map_or(farthest, |at| farthest.min(visit(RayHit { at, face })))
+        });
     }
 }
 
@@ -511,15 +486,13 @@ mod tests {
         let tree = BoxTree::new(&mesh).unwrap();
         let stream = RandomStream::of_seed(3);
         for ray in 0..300 {
-            let random = |axis: usize| 3.0 * stream.uniform(6 * ray + axis as u64) - 1.5;
-            let (origin, direction) =
-                ([random(0), random(1), random(2)], [random(3), random(4), random(5)]);
-            let expected: Vec<RayHit> = (0..mesh.faces.len() as u32)
-                .filter_map(|face| {
-                    let at = meeting(origin, direction, tree.corners(face)).filter(|&at| at >= 0.0);
-                    at.map(|at| RayHit { at, face })
-                })
-                .collect();
+            let random = |axis: u64| 3.0 * stream.uniform(6 * ray + axis) - 1.5;
+            let (origin, direction) = ([0, 1, 2].map(random), [3, 4, 5].map(random));
+            let hit = |face: u32| {
+                let at = meeting(origin, direction, tree.corners(face)).filter(|&at| at >= 0.0)?;
+                Some(RayHit { at, face })
+            };
+            let expected: Vec<RayHit> = (0..mesh.faces.len() as u32).filter_map(hit).collect();
             let mut found = Vec::new();
             tree.hits(origin, direction, [0.0, f64::INFINITY], |hit| {
                 found.push(hit);

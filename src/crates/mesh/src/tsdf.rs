@@ -107,27 +107,22 @@ impl DepthView<'_> {
             return None;
         }
         let [x, y] = nearest.map(to_index);
-        let own = self.depth(x, y)?;
+        let mut depth = self.depth(x, y)?;
         let corner = pixel.map(|p| floor_i32(p - 0.5));
         let fits = |a: usize| corner[a] >= 0 && to_index(corner[a]) + 1 < size[a];
         if fits(0) && fits(1) {
             let [x0, y0] = corner.map(to_index);
             let four = [(0, 0), (1, 0), (0, 1), (1, 1)].map(|(i, j)| self.depth(x0 + i, y0 + j));
-            if let [Some(a), Some(b), Some(c), Some(d)] = four {
-                let least = a.min(b).min(c.min(d));
-                let most = a.max(b).max(c.max(d));
-                if most - least <= truncation {
-                    let [s, t] = [0, 1].map(|k| pixel[k] - 0.5 - f64::from(corner[k]));
-                    let upper = (1.0 - s) / a + s / b;
-                    let lower = (1.0 - s) / c + s / d;
-                    return Some((
-                        y * self.camera.width + x,
-                        1.0 / ((1.0 - t) * upper + t * lower),
-                    ));
-                }
+            if let [Some(a), Some(b), Some(c), Some(d)] = four
+                && a.max(b).max(c.max(d)) - a.min(b).min(c.min(d)) <= truncation
+            {
+                let [s, t] = [0, 1].map(|k| pixel[k] - 0.5 - f64::from(corner[k]));
+                let upper = (1.0 - s) / a + s / b;
+                let lower = (1.0 - s) / c + s / d;
+                depth = 1.0 / ((1.0 - t) * upper + t * lower);
             }
         }
-        Some((y * self.camera.width + x, own))
+        Some((y * self.camera.width + x, depth))
     }
 
     /// Returns for each pixel max(.05, |n · d|), with n its normal and d its ray; 0 if it does not count, and NaN,
@@ -192,7 +187,8 @@ const NEAR_SHARE: usize = 20;
 /// First pass over the depth maps: the bricks near their surfaces.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    space: Space,
+    /// Space of the views.
+    pub space: Space,
     keys: Vec<u64>,
     /// Number of keys after the last deduplication.
     unique: usize,
@@ -205,11 +201,6 @@ impl Survey {
     /// Starts before the first view.
     pub fn new(space: Space) -> Self {
         Self { space, keys: Vec::new(), unique: 0, near_depths: Vec::new(), cameras: Vec::new() }
-    }
-
-    /// Returns the space of the views.
-    pub fn space(&self) -> &Space {
-        &self.space
     }
 
     /// Notes a view whose bricks are found elsewhere, by its depths in rows. Returns the step between pixels to
@@ -226,7 +217,7 @@ impl Survey {
         let median = f64::from(*depths.select_nth_unstable_by(middle, f32::total_cmp).1);
         self.near_depths.push(*depths.select_nth_unstable_by(near, f32::total_cmp).1);
         let footprint = STRIDE as f64 * median / camera.focal_px[0].min(camera.focal_px[1]);
-        let is_coarse = footprint > COARSE_FROM * self.space.voxel();
+        let is_coarse = footprint > COARSE_FROM * self.space.voxel;
         Ok(Some(if is_coarse { 1 } else { STRIDE }))
     }
 
@@ -282,7 +273,7 @@ impl Survey {
 
     /// Adds the bricks within a voxel of a place.
     fn call(&self, nodes: Vec3, keys: &mut Vec<u64>) {
-        let last = self.space.nodes().map(|n| f64::from(n - 1));
+        let last = self.space.nodes.map(|n| f64::from(n - 1));
         let side = SIDE as f64;
         let low = nodes.map(|n| floor_u32((n - MARGIN).max(0.0) / side));
         let high: [u32; 3] =
@@ -309,7 +300,7 @@ impl Survey {
         if bricks > granted {
             // Bricks grow with the square of the voxels along a side; a tenth for the rest.
             let more = (bricks as f64 / granted.max(1) as f64).sqrt() * 1.1;
-            let fits = self.space.voxel() * more;
+            let fits = self.space.voxel * more;
             return Err(FusionError::TooManyBricks { bricks, granted, fits });
         }
         let middle = self.near_depths.len() / 2;
@@ -375,11 +366,14 @@ impl Fusion {
         self.views += 1;
         let weights = view.weights();
         let bricks = &self.bricks;
-        let (space, near) = (&bricks.space, bricks.near);
         self.voxels.par_chunks_mut(BRICK_NODES).enumerate().for_each(|(brick, voxels)| {
-            if let Some((corner, direction)) = bricks.seen_by(&view.camera, brick) {
-                let sampler = VoxelSampler { space, view, weights: &weights, near, direction };
-                sampler.add(corner, voxels);
+            let Some((corner, direction)) = bricks.seen_by(&view.camera, brick) else { return };
+            for (node, voxel) in voxels.iter_mut().enumerate() {
+                let local = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
+                let nodes: Vec3 = std::array::from_fn(|a| corner[a] + local[a] as f64);
+                if let Some(sample) = bricks.sample(view, &weights, nodes, direction) {
+                    voxel.add(&sample);
+                }
             }
         });
         Ok(())
@@ -418,46 +412,6 @@ impl Fusion {
             }
             (one, other) => one.or(other).unwrap_or_default(),
         }
-    }
-}
-
-/// A view that is sampled at a brick's voxels.
-struct VoxelSampler<'a> {
-    space: &'a Space,
-    view: &'a DepthView<'a>,
-    /// Weight of each pixel.
-    weights: &'a [f32],
-    near: f64,
-    direction: usize,
-}
-
-impl VoxelSampler<'_> {
-    fn add(&self, corner: Vec3, voxels: &mut [Voxel]) {
-        for (node, voxel) in voxels.iter_mut().enumerate() {
-            let local = [node % SIDE, node / SIDE % SIDE, node / (SIDE * SIDE)];
-            let nodes: Vec3 = std::array::from_fn(|a| corner[a] + local[a] as f64);
-            if let Some(sample) = self.sample(nodes) {
-                voxel.add(&sample);
-            }
-        }
-    }
-
-    /// Returns the view's sample at a place in nodes; none if the view does not see it.
-    fn sample(&self, nodes: Vec3) -> Option<DepthSample> {
-        let cam = self.view.camera.cam(self.space.world(nodes));
-        if cam[2] <= 0.0 || !self.space.holds(nodes) {
-            return None;
-        }
-        let truncation = self.space.truncation(nodes);
-        let (pixel, depth) = self.view.depth_at(self.view.camera.pixel(cam), truncation)?;
-        let distance = (depth - cam[2]) / truncation;
-        if distance < -1.0 {
-            return None;
-        }
-        let nearness = (self.near / cam[2]).min(1.0);
-        let weight = f64::from(self.weights[pixel]) * nearness * nearness;
-        let color = self.view.colors[pixel];
-        (weight > 0.0).then_some(DepthSample { distance, weight, color, direction: self.direction })
     }
 }
 
@@ -518,11 +472,12 @@ impl Directions {
 /// Bricks near the surfaces of depth maps, and the directions that each is seen from.
 #[derive(Clone, Debug)]
 pub struct SurveyedBricks {
-    space: Space,
+    /// Lattice of the bricks.
+    pub space: Space,
     bricks: Bricks,
     directions: Vec<Directions>,
     /// Depth up to which a sample counts in full, scene units.
-    near: f64,
+    pub near: f64,
 }
 
 impl SurveyedBricks {
@@ -553,16 +508,6 @@ impl SurveyedBricks {
         self.bricks.is_empty()
     }
 
-    /// Returns the lattice of the bricks.
-    pub fn space(&self) -> &Space {
-        &self.space
-    }
-
-    /// Returns the depth up to which a sample counts in full, scene units.
-    pub fn near(&self) -> f64 {
-        self.near
-    }
-
     /// Returns a brick's place, in bricks.
     pub fn place(&self, brick: usize) -> [u32; 3] {
         self.bricks.place(brick)
@@ -585,12 +530,38 @@ impl SurveyedBricks {
         let direction = self.directions[brick].number(normalize(sub(camera.centre(), centre)));
         Some((corner, direction))
     }
+
+    /// Returns a view's sample at a place in nodes, by the weights of its pixels; none if the view does not see it.
+    fn sample(
+        &self,
+        view: &DepthView<'_>,
+        weights: &[f32],
+        nodes: Vec3,
+        direction: usize,
+    ) -> Option<DepthSample> {
+        let cam = view.camera.cam(self.space.world(nodes));
+        if cam[2] <= 0.0 || !self.space.holds(nodes) {
+            return None;
+        }
+        let truncation = self.space.truncation(nodes);
+        let (pixel, depth) = view.depth_at(view.camera.pixel(cam), truncation)?;
+        let distance = (depth - cam[2]) / truncation;
+        if distance < -1.0 {
+            return None;
+        }
+        let nearness = (self.near / cam[2]).min(1.0);
+        let weight = f64::from(weights[pixel]) * nearness * nearness;
+        let color = view.colors[pixel];
+        (weight > 0.0).then_some(DepthSample { distance, weight, color, direction })
+    }
 }
 
+/// Returns the centre and the radius, world space, of a ball that holds the nodes of a brick.
 fn ball(space: &Space, bricks: &Bricks, brick: usize) -> (Vec3, f64) {
     let middle = bricks.place(brick).map(|p| f64::from(p) * SIDE as f64 + 3.5);
     // Half the diagonal of seven voxels.
-    space.ball(middle, 3.5 * 3.0_f64.sqrt())
+    let reach = 3.5 * 3.0_f64.sqrt();
+    (space.world(middle), reach * space.voxel * space.units_a_unit(middle, reach))
 }
 
 /// Largest number of voxels along a side. Keys of bricks could be larger, but places of vertices are f32.
@@ -605,10 +576,12 @@ pub const FARTHEST: f64 = 1.95;
 /// A lattice of voxels and its place in the world.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Space {
-    kind: SpaceKind,
+    /// Place of the lattice.
+    pub kind: SpaceKind,
     /// Side of a voxel: scene units in a box, cameras' radii in contracted space.
-    voxel: f64,
-    nodes: [u32; 3],
+    pub voxel: f64,
+    /// Number of nodes along each axis.
+    pub nodes: [u32; 3],
 }
 
 /// Place of a lattice, world space, scene units.
@@ -648,28 +621,16 @@ impl Space {
         Ok(Self { kind: SpaceKind::Contracted { centre, radius }, voxel, nodes })
     }
 
-    /// Returns the place of the lattice.
-    pub fn kind(&self) -> SpaceKind {
-        self.kind
-    }
-
-    /// Returns the side of a voxel.
-    pub fn voxel(&self) -> f64 {
-        self.voxel
-    }
-
-    /// Returns the number of nodes along each axis.
-    pub fn nodes(&self) -> [u32; 3] {
-        self.nodes
-    }
-
     /// Returns the world place of a place in nodes.
     pub fn world(&self, nodes: Vec3) -> Vec3 {
         match self.kind {
             SpaceKind::Box { low } => add(low, scale(nodes, self.voxel)),
             SpaceKind::Contracted { centre, radius } => {
                 let y = self.contracted_place(nodes);
-                add(centre, scale(y, radius * stretch(length(y).min(FARTHEST))))
+                let far = length(y).min(FARTHEST);
+                // |x| / |y|
+                let stretch = if far > 1.0 { 1.0 / ((2.0 - far) * far) } else { 1.0 };
+                add(centre, scale(y, radius * stretch))
             }
         }
     }
@@ -703,11 +664,6 @@ impl Space {
         TRUNCATION_VOXELS * self.voxel * self.units_a_unit(nodes, 0.0)
     }
 
-    /// Returns the centre and the radius, scene units, of a ball that holds the nodes within `reach` of a place.
-    fn ball(&self, nodes: Vec3, reach: f64) -> (Vec3, f64) {
-        (self.world(nodes), reach * self.voxel * self.units_a_unit(nodes, reach))
-    }
-
     /// Returns the largest number of scene units per unit of the lattice's space within `reach` voxels of a place: the
     /// derivative of 1/(2 - |y|).
     fn units_a_unit(&self, nodes: Vec3, reach: f64) -> f64 {
@@ -724,11 +680,6 @@ impl Space {
     fn contracted_place(&self, nodes: Vec3) -> Vec3 {
         sub(scale(nodes, self.voxel), [2.0; 3])
     }
-}
-
-/// Returns |x| / |y| of a contracted place at this distance.
-fn stretch(far: f64) -> f64 {
-    if far > 1.0 { 1.0 / ((2.0 - far) * far) } else { 1.0 }
 }
 
 /// Returns the number of nodes along sides cut in voxels.
@@ -856,8 +807,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::known_meshes::{looking, on_threads, unwatched};
-    use crate::place::mul_transposed;
+    use crate::known_meshes::{looking, same_on_any_threads, unwatched};
+    use crate::place::{corners, doubled_area, mul_transposed};
 
     #[test]
     fn directions_are_apart_and_the_nearest_is_found() {
@@ -942,9 +893,8 @@ mod tests {
                 let along = mul_transposed(&camera.rotation, normalize(ray));
                 let depth = scene.hit(from, along) / length(ray);
                 drawn.depths.push(to_f32(depth));
-                let hit =
-                    to_f64s([0, 1, 2].map(|a| to_f32(from[a] + along[a] * depth * length(ray))));
-                drawn.colors.push([0, 1, 2].map(|a| to_f32(0.5 + hit[a] / 20.0)));
+                let hit = to_f32s([0, 1, 2].map(|a| from[a] + along[a] * depth * length(ray)));
+                drawn.colors.push(hit.map(|x| to_f32(0.5 + f64::from(x) / 20.0)));
             }
             drawn
         }
@@ -962,15 +912,14 @@ mod tests {
 
     /// Returns cameras on a ring that look across it and a little up and down.
     fn ring(scene: &Scene, radius: f64, count: usize) -> Vec<Drawn> {
-        (0..count)
-            .map(|i| {
-                let turn = std::f64::consts::TAU * i as f64 / count as f64;
-                let from = [radius * turn.cos(), radius * turn.sin(), 0.25 * (3.0 * turn).sin()];
-                let up = [0.0, 0.9, -0.9, 0.4, -0.4][i % 5] * radius;
-                let out = if i % 2 == 0 { -1.0 } else { 2.0 };
-                Drawn::new(scene, from, [out * from[0] + 0.1, out * from[1], up])
-            })
-            .collect()
+        let view = |i: usize| {
+            let turn = std::f64::consts::TAU * i as f64 / count as f64;
+            let from = [radius * turn.cos(), radius * turn.sin(), 0.25 * (3.0 * turn).sin()];
+            let up = [0.0, 0.9, -0.9, 0.4, -0.4][i % 5] * radius;
+            let out = if i.is_multiple_of(2) { -1.0 } else { 2.0 };
+            Drawn::new(scene, from, [out * from[0] + 0.1, out * from[1], up])
+        };
+        (0..count).map(view).collect()
     }
 
     fn fused(space: Space, views: &[Drawn]) -> Result<Fused, FusionError> {
@@ -991,7 +940,7 @@ mod tests {
         let space = room_space(160);
         let made = fused(space, &ring(&ROOM, 1.4, 40)).unwrap();
         let mut errors: Vec<f64> =
-            made.mesh.vertices.iter().map(|&v| ROOM.distance(to_f64s(v)) / space.voxel()).collect();
+            made.mesh.vertices.iter().map(|&v| ROOM.distance(to_f64s(v)) / space.voxel).collect();
         errors.sort_unstable_by(f64::total_cmp);
         assert!(errors.len() > 40_000, "{}", errors.len());
         let mean = errors.iter().sum::<f64>() / errors.len() as f64;
@@ -1010,13 +959,12 @@ mod tests {
     fn faces_look_at_the_cameras() {
         let made = fused(room_space(80), &ring(&ROOM, 1.4, 20)).unwrap();
         for face in &made.mesh.faces {
-            let [a, b, c] = face.map(|v| to_f64s(made.mesh.vertices[v as usize]));
-            let normal = cross(sub(b, a), sub(c, a));
-            let walls = (0..3).any(|k| a[k].abs() > [2.9, 1.9, 1.25][k]);
-            if walls && length(sub(a, ROOM.ball)) > 0.8 {
-                let corner = (0..3).filter(|&k| a[k].abs() > [2.6, 1.6, 0.95][k]).count() > 1;
-                assert!(corner || dot(normal, a) < 0.0, "{a:?}");
-            }
+            let places = corners(&made.mesh, *face);
+            let (a, normal) = (places[0], doubled_area(places));
+            let is_wall = (0..3).any(|k| a[k].abs() > [2.9, 1.9, 1.25][k]);
+            let is_corner = (0..3).filter(|&k| a[k].abs() > [2.6, 1.6, 0.95][k]).count() > 1;
+            let is_tested = is_wall && !is_corner && length(sub(a, ROOM.ball)) > 0.8;
+            assert!(!is_tested || dot(normal, a) < 0.0, "{a:?}");
         }
     }
 
@@ -1050,7 +998,7 @@ mod tests {
         let tree = ImmutableKdTree::<f32, 3>::new_from_slice(&back.vertices).unwrap();
         let apart = |place: &[f32; 3]| {
             let near = tree.query(place).nearest_one::<SquaredEuclidean<f32>>().execute();
-            f64::from(near.distance).sqrt() / space.voxel()
+            f64::from(near.distance).sqrt() / space.voxel
         };
         let mut apart: Vec<f64> = forth.vertices.iter().map(apart).collect();
         apart.sort_unstable_by(f64::total_cmp);
@@ -1062,10 +1010,7 @@ mod tests {
     #[test]
     fn the_bits_are_the_same_for_any_number_of_threads() {
         let views = ring(&ROOM, 1.4, 10);
-        let with = |threads| on_threads(threads, || fused(room_space(60), &views).unwrap());
-        let one = with(1);
-        assert_eq!(one, with(2));
-        assert_eq!(one, with(5));
+        same_on_any_threads(|| fused(room_space(60), &views).unwrap());
     }
 
     #[test]
@@ -1106,7 +1051,7 @@ mod tests {
     fn unusable_views_and_spaces_are_refused() {
         let views = ring(&ROOM, 1.4, 4);
         let stop = AtomicBool::new(false);
-        let watch = Watch { stop: &stop, on_progress: &|_, _| () };
+        let watch = Watch { stop: &stop, ..unwatched() };
         let mut survey = Survey::new(room_space(40));
         let short = DepthView { depths: &views[0].depths[1..], ..views[0].view() };
         assert!(matches!(survey.add(&short, &watch), Err(FusionError::MapSize { .. })));
@@ -1128,6 +1073,10 @@ mod tests {
         assert_eq!(alone, FusionError::NoSurface { views: 1 });
     }
 
+    fn sample(distance: f64, weight: f64, direction: usize) -> DepthSample {
+        DepthSample { distance, weight, color: [1.0, 0.5, 0.0], direction }
+    }
+
     proptest! {
         #[test]
         fn contraction_and_its_inverse_undo_each_other(
@@ -1144,13 +1093,7 @@ mod tests {
                 prop_assert!(length(scale(sub(world, [1.0, -2.0, 0.5]), 1.0 / 1.7)) > 19.0);
             }
         }
-    }
 
-    fn sample(distance: f64, weight: f64, direction: usize) -> DepthSample {
-        DepthSample { distance, weight, color: [1.0, 0.5, 0.0], direction }
-    }
-
-    proptest! {
         #[test]
         fn weights_keep_eleven_bits(weight in LEAST_WEIGHT..MOST_WEIGHT) {
             prop_assert!((decoded(encoded(weight)) / weight - 1.0).abs() <= 1.0 / 2048.0);

@@ -5,7 +5,7 @@ mod packing;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use packing::{FlatChart, LocalFaces, Packed, Place, boxed, doubled_area_px, flatten, pack};
+use packing::{FlatChart, LocalFaces, Packed, Place, boxed, flatten, pack};
 use rayon::prelude::*;
 
 use crate::edges::{Edges, NO_SIDE, UnionFind};
@@ -15,10 +15,10 @@ use crate::place::{
     add, area, centroid, corners, dot, doubled_area, length, normalize, scale, sub,
 };
 
-pub(crate) use packing::for_each_touched;
 #[cfg(test)]
 pub(crate) use packing::texel_faces;
 pub use packing::{dilate, for_each_texel};
+pub(crate) use packing::{doubled_area_px, for_each_touched};
 
 /// An atlas and its figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,10 +57,9 @@ pub fn make_atlas(mesh: &Mesh, options: &AtlasOptions) -> Result<MadeAtlas, Atla
 
 /// Returns the side of a texture in texels: the next multiple of 4 of √(2 A), A the sum over the faces of the largest
 /// area in px² that any view shows them at; at most `most_px`.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 pub fn texture_side_px(face_areas_px2: &[f64], most_px: u32) -> u32 {
     let sum: f64 = face_areas_px2.iter().sum();
-    let side = (2.0 * sum).sqrt().ceil() as u32;
+    let side = floor_u32((2.0 * sum).sqrt().ceil());
     side.min(most_px).div_ceil(4).saturating_mul(4).clamp(64, most_px.max(64))
 }
 
@@ -529,10 +528,8 @@ fn smoothed(surface: &Surface<'_>) -> Vec<[f32; 3]> {
         let normal = |side: usize| surface.normals[side / 3];
         twin != NO_SIDE && dot(normal(side), normal(twin as usize)) >= SMOOTH_COSINE
     };
-    let links: Vec<[bool; 3]> = (0..mesh.faces.len())
-        .into_par_iter()
-        .map(|face| [0, 1, 2].map(|side| is_smooth(3 * face + side)))
-        .collect();
+    let links = |face: usize| [0, 1, 2].map(|side| is_smooth(3 * face + side));
+    let links: Vec<[bool; 3]> = (0..mesh.faces.len()).into_par_iter().map(links).collect();
     let mut normals: Vec<Vec3> =
         mesh.faces.par_iter().map(|&face| doubled_area(corners(mesh, face))).collect();
     for _ in 0..SMOOTHING_ROUNDS {
@@ -594,7 +591,7 @@ impl<'a> Surface<'a> {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
 mod tests {
     use super::*;
-    use crate::known_meshes::{cube, mesh_of, sphere, torus};
+    use crate::known_meshes::{cube, mesh_of, rough_torus, sphere, torus};
     use crate::random::RandomStream;
 
     const OPTIONS: AtlasOptions =
@@ -642,25 +639,16 @@ mod tests {
         }
     }
 
-    /// Returns a torus whose tube varies by this share from vertex to vertex.
-    fn rough([around, across]: [u32; 2], noise: f64) -> Mesh {
-        let stream = RandomStream::of_seed(6);
-        torus([1.0, 0.4], [around, across], |u, v| {
-            let at = (u * 1e6) as u64 * 10_000_000 + (v * 1e6) as u64;
-            1.0 + 0.05 * (5.0 * u).sin() * (3.0 * v).cos() + noise * (stream.uniform(at) - 0.5)
-        })
+    fn rough(sizes: [u32; 2], noise: f64) -> Mesh {
+        rough_torus(sizes, 6, noise)
     }
 
     /// Returns the percentiles 1 and 99 of the faces' texels per area, over the median.
     fn densities(mesh: &Mesh, atlas: &Atlas) -> [f64; 2] {
-        let mut found: Vec<f64> = mesh
-            .faces
-            .iter()
-            .zip(&atlas.faces)
-            .map(|(&face, &places)| {
-                0.5 * doubled_area_px(atlas.corners_px(places)) / area(corners(mesh, face))
-            })
-            .collect();
+        let density = |(&face, &places): (&[u32; 3], &[u32; 3])| {
+            0.5 * doubled_area_px(atlas.corners_px(places)) / area(corners(mesh, face))
+        };
+        let mut found: Vec<f64> = mesh.faces.iter().zip(&atlas.faces).map(density).collect();
         found.sort_by(f64::total_cmp);
         let middle = found[found.len() / 2];
         [found[found.len() / 100] / middle, found[found.len() * 99 / 100] / middle]
@@ -696,31 +684,28 @@ mod tests {
     }
 
     #[test]
-    fn boxes_are_sound_even_and_apart() {
-        for mesh in [rough([120, 60], 0.002), rough([60, 30], 0.4), sphere(1.0, 4), cube()] {
-            let atlas = make_atlas(&mesh, &OPTIONS).unwrap().atlas;
-            let check = AtlasCheck::of(&atlas);
-            assert!(check.is_sound(), "{check:?}");
-            assert!(check.claimed_share > 0.2, "{check:?}");
-            assert!(keeps_padding(&atlas, 2));
-            // A direction of 26 is within 37 degrees of a normal, a joined face's within 78.
-            assert!(densities(&mesh, &atlas)[0] > 0.15, "{:?}", densities(&mesh, &atlas));
-        }
-        assert_eq!(make_atlas(&cube(), &OPTIONS).unwrap().atlas.charts, 6);
-    }
-
-    #[test]
-    fn charts_are_sound_even_and_apart() {
-        let options = AtlasOptions { layout: Layout::Charts, ..OPTIONS };
-        for mesh in [rough([120, 60], 0.002), sphere(1.0, 4)] {
+    fn boxes_and_charts_are_sound_even_and_apart() {
+        // A direction of 26 is within 37 degrees of a normal, a joined face's within 78.
+        let boxes = (Layout::Boxes, 2, [0.15, f64::INFINITY]);
+        let charts = (Layout::Charts, 1, [0.7, 1.4]);
+        for ((layout, padding, [least, most]), mesh) in [
+            (boxes, rough([120, 60], 0.002)),
+            (boxes, rough([60, 30], 0.4)),
+            (boxes, sphere(1.0, 4)),
+            (boxes, cube()),
+            (charts, rough([120, 60], 0.002)),
+            (charts, sphere(1.0, 4)),
+        ] {
+            let options = AtlasOptions { layout, ..OPTIONS };
             let MadeAtlas { atlas, boxed } = make_atlas(&mesh, &options).unwrap();
             assert_eq!(boxed, 0);
             let check = AtlasCheck::of(&atlas);
-            assert!(check.is_sound() && check.claimed_share > 0.2, "{check:?}");
-            assert!(keeps_padding(&atlas, 1), "{}", atlas.charts);
-            let [least, most] = densities(&mesh, &atlas);
-            assert!(least > 0.7 && most < 1.4, "{least} {most}");
+            assert!(check.is_sound() && check.claimed_share > 0.2, "{layout:?} {check:?}");
+            assert!(keeps_padding(&atlas, padding), "{layout:?} {}", atlas.charts);
+            let found = densities(&mesh, &atlas);
+            assert!(found[0] > least && found[1] < most, "{layout:?} {found:?}");
         }
+        assert_eq!(make_atlas(&cube(), &OPTIONS).unwrap().atlas.charts, 6);
     }
 
     #[test]
@@ -768,12 +753,6 @@ mod tests {
                 assert!(side_px < 8 || keeps_padding(&atlas, 1));
             }
         }
-        let small =
-            AtlasOptions { layout: Layout::Squares { side_px: 10 }, side_px: 60, ..OPTIONS };
-        let error = make_atlas(&sphere(1.0, 2), &small).unwrap_err().to_string();
-        assert!(error.contains("64 charts do not fit a texture of 60 x 60"), "{error}");
-        let none = AtlasOptions { layout: Layout::Squares { side_px: 3 }, ..OPTIONS };
-        assert!(make_atlas(&sphere(1.0, 2), &none).is_err());
     }
 
     #[test]
@@ -795,18 +774,21 @@ mod tests {
     #[test]
     fn meshes_and_sizes_without_an_atlas_are_refused() {
         let flat = mesh_of(&[[0.0; 3], [1.0, 0.0, 0.0]], &[[0, 1, 1]]);
-        assert!(
-            make_atlas(&flat, &OPTIONS).unwrap_err().to_string().contains("1 faces without area")
-        );
         let broken = mesh_of(&[[0.0; 3]], &[[0, 0, 1]]);
-        assert!(make_atlas(&broken, &OPTIONS).is_err());
-        let huge = AtlasOptions { side_px: 20_000, ..OPTIONS };
-        let error = make_atlas(&cube(), &huge).unwrap_err().to_string();
-        assert!(error.contains("20000 x 20000"), "{error}");
-        // Too small even for boxes.
-        let tiny = AtlasOptions { side_px: 8, ..OPTIONS };
-        let error = make_atlas(&rough([60, 30], 0.01), &tiny).unwrap_err().to_string();
-        assert!(error.contains("do not fit a texture of 8 x 8"), "{error}");
+        let [tens, threes] = [10, 3].map(|side_px| Layout::Squares { side_px });
+        for (mesh, layout, side_px, expected) in [
+            (flat, Layout::Boxes, 512, "1 faces without area"),
+            (broken, Layout::Boxes, 512, "face 0 names vertex 1"),
+            (cube(), Layout::Boxes, 20_000, "20000 x 20000"),
+            // Too small even for boxes.
+            (rough([60, 30], 0.01), Layout::Boxes, 8, "do not fit a texture of 8 x 8"),
+            (sphere(1.0, 2), tens, 60, "64 charts do not fit a texture of 60 x 60"),
+            (sphere(1.0, 2), threes, 512, "squares of 3 texels"),
+        ] {
+            let options = AtlasOptions { layout, side_px, ..OPTIONS };
+            let error = make_atlas(&mesh, &options).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::{Atlas, AtlasError, Surface, most_frequent};
 use crate::edges::UnionFind;
 use crate::mesh::{Mesh, Vec3, local_faces};
-use crate::narrow::{floor_u32, to_u32};
+use crate::narrow::{floor_u32, to_index, to_u32};
 use crate::place::{add, corners, cross, dot, doubled_area, length, normalize, sub};
 
 /// Positions of rectangles on a picture.
@@ -105,22 +105,20 @@ pub(super) fn least_rectangle(places: &mut [Place]) -> [f64; 2] {
             continue;
         }
         let turn = [x / length, y / length];
-        let [width, height] = extent(hull.iter().map(|&place| turned(place, turn))).size();
+        let (_, [width, height]) = extent(hull.iter().map(|&place| turned(place, turn)));
         if width * height < best.1 {
             best = (turn, width * height);
         }
     }
     let [mut x, mut y] = best.0;
-    let [width, height] = extent(hull.iter().map(|&place| turned(place, [x, y]))).size();
+    let (_, [width, height]) = extent(hull.iter().map(|&place| turned(place, [x, y])));
     if height > width {
         [x, y] = [-y, x];
     }
     places.iter_mut().for_each(|place| *place = turned(*place, [x, y]));
-    let all = extent(places.iter().copied());
-    places.iter_mut().for_each(|place| {
-        *place = [place[0] - all.low[0], place[1] - all.low[1]];
-    });
-    all.size()
+    let (low, size) = extent(places.iter().copied());
+    places.iter_mut().for_each(|place| *place = minus(*place, low));
+    size
 }
 
 /// Returns a place in axes that begin with `turn`.
@@ -128,23 +126,14 @@ fn turned([x, y]: Place, turn: [f64; 2]) -> Place {
     [x * turn[0] + y * turn[1], y * turn[0] - x * turn[1]]
 }
 
-struct FlatBounds {
-    low: Place,
-    high: Place,
-}
-
-impl FlatBounds {
-    fn size(&self) -> [f64; 2] {
-        [0, 1].map(|axis| (self.high[axis] - self.low[axis]).max(0.0))
+/// Returns the least coordinates, and the width and height of the box around the places.
+fn extent(places: impl Iterator<Item = Place>) -> (Place, [f64; 2]) {
+    let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
+    for place in places {
+        low = [0, 1].map(|axis| low[axis].min(place[axis]));
+        high = [0, 1].map(|axis| high[axis].max(place[axis]));
     }
-}
-
-fn extent(places: impl Iterator<Item = Place>) -> FlatBounds {
-    let empty = FlatBounds { low: [f64::INFINITY; 2], high: [f64::NEG_INFINITY; 2] };
-    places.fold(empty, |extent, place| FlatBounds {
-        low: [0, 1].map(|axis| extent.low[axis].min(place[axis])),
-        high: [0, 1].map(|axis| extent.high[axis].max(place[axis])),
-    })
+    (low, [0, 1].map(|axis| (high[axis] - low[axis]).max(0.0)))
 }
 
 /// Returns the corners of the convex hull, counter-clockwise (Andrew 1979).
@@ -155,14 +144,13 @@ fn convex_hull(places: &[Place]) -> Vec<Place> {
     if sorted.len() < 3 {
         return sorted;
     }
+    let is_left = |a: Place, b: Place, place: Place| doubled_area_px([a, b, place]) > 0.0;
     let half = |places: &mut dyn Iterator<Item = &Place>| {
         let mut chain: Vec<Place> = Vec::new();
         for &place in places {
-            while let [.., a, b] = chain[..] {
-                let turn = (b[0] - a[0]) * (place[1] - a[1]) - (b[1] - a[1]) * (place[0] - a[0]);
-                if turn > 0.0 {
-                    break;
-                }
+            while let [.., a, b] = chain[..]
+                && !is_left(a, b, place)
+            {
                 chain.pop();
             }
             chain.push(place);
@@ -232,18 +220,16 @@ pub(super) fn flatten(mesh: &Mesh, faces: &[u32], local: &LocalFaces) -> Vec<Pla
     let mean: Vec3 = normalize(normals.fold([0.0; 3], add));
     let direction = if mean == [0.0; 3] { [0.0, 0.0, 1.0] } else { mean };
     let mut places = local.along(mesh, direction);
-    let shapes: Vec<TrueShape> = faces
-        .iter()
-        .zip(&local.corners)
-        .map(|(&face, &ends)| {
-            TrueShape::new(ends, true_shape(corners(mesh, mesh.faces[face as usize])))
-        })
-        .collect();
+    let shape = |(&face, &ends): (&u32, &[u32; 3])| {
+        TrueShape::new(ends, true_shape(corners(mesh, mesh.faces[face as usize])))
+    };
+    let shapes: Vec<TrueShape> = faces.iter().zip(&local.corners).map(shape).collect();
     if shapes.iter().all(|shape| shape.is_kept(&places)) {
         return places;
     }
     let springs = Springs::of(&shapes, places.len());
-    let side = springs.mean_side(&shapes);
+    let sides = shapes.iter().flat_map(|shape| shape.sides);
+    let side = sides.map(|[x, y]| x.hypot(y)).sum::<f64>() / (3.0 * shapes.len() as f64);
     let mut pulls = vec![[0.0; 2]; places.len()];
     for _ in 0..ROUNDS {
         pulls.fill([0.0; 2]);
@@ -343,12 +329,6 @@ impl Springs {
             spring.ends.iter().for_each(|&end| sums[end as usize] += spring.weight);
         }
         Self { springs, inverses: sums.into_iter().map(|sum| 1.0 / sum).collect() }
-    }
-
-    fn mean_side(&self, shapes: &[TrueShape]) -> f64 {
-        let sides = shapes.iter().flat_map(|shape| shape.sides);
-        let sum: f64 = sides.map(|[x, y]| x.hypot(y)).sum();
-        sum / (3.0 * shapes.len() as f64)
     }
 
     fn times(&self, places: &[Place], product: &mut [Place]) {
@@ -482,11 +462,8 @@ impl BoxCut<'_> {
     /// Returns connected faces of one direction, and the direction. Small regions join neighbours that see them.
     fn regions(&self) -> Vec<(Vec<u32>, u8)> {
         let numbers = 0..to_u32(self.faces.len());
-        let of_face: Vec<u8> = numbers
-            .clone()
-            .into_par_iter()
-            .map(|number| self.nearest_direction(self.normal(number)))
-            .collect();
+        let nearest = |number| self.nearest_direction(self.normal(number));
+        let of_face: Vec<u8> = numbers.clone().into_par_iter().map(nearest).collect();
         let mut regions = UnionFind::new(self.faces.len());
         for number in numbers.clone() {
             for other in self.neighbours(number) {
@@ -514,13 +491,11 @@ impl BoxCut<'_> {
             }
         }
         let grouped = members(&mut regions);
-        let charts = grouped.chunk_by(|a, b| a.0 == b.0);
-        charts
-            .map(|region| {
-                let faces = region.iter().map(|&(_, number)| self.faces[number as usize]).collect();
-                (faces, direction[region[0].0 as usize])
-            })
-            .collect()
+        let chart = |region: &[(u32, u32)]| {
+            let faces = region.iter().map(|&(_, number)| self.faces[number as usize]).collect();
+            (faces, direction[region[0].0 as usize])
+        };
+        grouped.chunk_by(|a, b| a.0 == b.0).map(chart).collect()
     }
 
     /// Joins a small region to the neighbour with most common sides of those whose direction it faces. Returns false
@@ -704,7 +679,7 @@ fn turned_positive(corners_px: [[f64; 2]; 3]) -> Option<[[f64; 2]; 3]> {
 }
 
 /// Returns twice the signed area in square texels; positive from x to y.
-pub(super) fn doubled_area_px([a, b, c]: [[f64; 2]; 3]) -> f64 {
+pub(crate) fn doubled_area_px([a, b, c]: [[f64; 2]; 3]) -> f64 {
     (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 }
 
@@ -822,12 +797,11 @@ impl NearestTexel<'_> {
             if off * off >= best {
                 break;
             }
-            for down in [-off, off].into_iter().take(if off == 0 { 1 } else { 2 }) {
-                let row = isize::try_from(down)
-                    .ok()
-                    .and_then(|down| y.checked_add_signed(down))
-                    .filter(|&row| row < self.rows);
-                let Some(row) = row else { continue };
+            let away = to_index(off);
+            for row in [y.checked_sub(away), Some(y + away)].into_iter().flatten() {
+                if row >= self.rows {
+                    continue;
+                }
                 let across = self.across[row * self.width + x];
                 let squared = off * off + i32::from(across).pow(2);
                 if across != NONE && squared < best {
@@ -850,9 +824,8 @@ mod tests {
 
     #[test]
     fn rectangles_keep_apart_and_fill_the_picture() {
-        let sizes: Vec<[f64; 2]> = (0..200)
-            .map(|i| [1.0 + f64::from(i * 37 % 50) / 10.0, 0.2 + f64::from(i % 9) / 10.0])
-            .collect();
+        let size = |i| [1.0 + f64::from(i * 37 % 50) / 10.0, 0.2 + f64::from(i % 9) / 10.0];
+        let sizes: Vec<[f64; 2]> = (0..200).map(size).collect();
         let packed = pack(&sizes, 512, 2).unwrap();
         let area: f64 = sizes.iter().map(|size| size[0] * size[1]).sum();
         let filled = area * packed.density.powi(2) / 512_f64.powi(2);
@@ -884,8 +857,7 @@ mod tests {
         let mut places: Vec<Place> = grid.map(|place| turned(place, turn)).collect();
         let [width, height] = least_rectangle(&mut places);
         assert!((width - 8.0).abs() < 1e-12 && (height - 4.0).abs() < 1e-12, "{width} {height}");
-        let all = extent(places.iter().copied());
-        assert_eq!((all.low, all.high), ([0.0; 2], [width, height]));
+        assert_eq!(extent(places.iter().copied()), ([0.0; 2], [width, height]));
         // The orientation of a triangle stays.
         let doubled = doubled_area_px([places[0], places[9], places[1]]);
         assert!((doubled - 1.0).abs() < 1e-12);

@@ -314,12 +314,9 @@ impl Slots {
         self.stamps[slot as usize].store(stamp, Relaxed);
     }
 
-    pub(super) fn drop_stamps(&mut self) {
-        self.stamps = Vec::new();
-    }
-
     /// Returns the words of the corners and the links.
     pub(super) fn into_words(self) -> (Vec<[u32; 4]>, Vec<[u32; 4]>) {
+        drop(self.stamps);
         let plain = |words: Vec<[AtomicU32; 4]>| {
             // The same size and alignment: `collect` keeps the memory.
             let plain = |[a, b, c, d]: [AtomicU32; 4]| {
@@ -514,15 +511,11 @@ impl Site<'_> {
     fn phase(&mut self, pending: &[u32], pieces: usize) -> Result<(Vec<u32>, bool), DelaunayError> {
         let mut crew = self.crew(pending, pieces)?;
         let ground = self.ground(Some(&self.pieces));
-        let results: Vec<(Vec<u32>, bool)> = crew
-            .par_iter_mut()
-            .with_max_len(1)
-            .map(|(worker, names)| {
-                worker
-                    .as_mut()
-                    .map_or((names.to_vec(), false), |worker| work(worker, &ground, names))
-            })
-            .collect();
+        let insert = |(worker, names): &mut (Option<Worker>, &[u32])| match worker {
+            Some(worker) => work(worker, &ground, names),
+            None => (names.to_vec(), false),
+        };
+        let results: Vec<_> = crew.par_iter_mut().with_max_len(1).map(insert).collect();
         for worker in crew.into_iter().filter_map(|(worker, _)| worker) {
             self.alone.at = worker.at;
             self.alone.free.extend(worker.fresh.rev());
@@ -564,11 +557,8 @@ impl Site<'_> {
         let (ground, mut choice) = (self.ground(None), 0);
         names.iter().step_by(names.len() / STARTS + 1).find_map(|&name| {
             ground.walk(at, self.order.points[name as usize], piece, &mut choice);
-            let corners = self.slots.corners(*at);
-            corners
-                .iter()
-                .any(|&name| self.pieces.get(name as usize) == Some(&piece))
-                .then_some(*at)
+            let is_own = |&name: &u32| self.pieces.get(name as usize) == Some(&piece);
+            self.slots.corners(*at).iter().any(is_own).then_some(*at)
         })
     }
 
@@ -724,26 +714,15 @@ mod tests {
     use super::*;
 
     /// Returns the determinant of rows, exact for whole numbers below 2^20.
-    fn determinant<const N: usize>(rows: [[i128; N]; N]) -> i128 {
-        fn expand(rows: &[Vec<i128>]) -> i128 {
-            if rows.len() == 1 {
-                return rows[0][0];
-            }
-            (0..rows.len())
-                .map(|column| {
-                    let minor: Vec<Vec<i128>> = rows[1..]
-                        .iter()
-                        .map(|row| {
-                            let kept = row.iter().enumerate().filter(|&(at, _)| at != column);
-                            kept.map(|(_, &value)| value).collect()
-                        })
-                        .collect();
-                    let sign = if column % 2 == 0 { 1 } else { -1 };
-                    sign * rows[0][column] * expand(&minor)
-                })
-                .sum()
-        }
-        expand(&rows.map(|row| row.to_vec()))
+    fn determinant(rows: &[Vec<i128>]) -> i128 {
+        let Some((first, below)) = rows.split_first() else { return 1 };
+        let along_first = |(column, value): (usize, &i128)| {
+            let without = |row: &Vec<i128>| [&row[..column], &row[column + 1..]].concat();
+            let minor: Vec<Vec<i128>> = below.iter().map(without).collect();
+            let sign = if column % 2 == 0 { 1 } else { -1 };
+            sign * value * determinant(&minor)
+        };
+        first.iter().enumerate().map(along_first).sum()
     }
 
     fn whole(point: [i32; 3]) -> Vec3 {
@@ -755,22 +734,23 @@ mod tests {
     }
 
     fn true_orientation(points: [[i32; 3]; 4]) -> i128 {
-        let row = |k: usize| {
-            std::array::from_fn(|axis| i128::from(points[k][axis]) - i128::from(points[0][axis]))
-        };
-        determinant::<3>([row(1), row(2), row(3)]).signum()
+        let row = |point| difference(point, points[0]).to_vec();
+        determinant(&[points[1], points[2], points[3]].map(row)).signum()
+    }
+
+    fn difference(a: [i32; 3], b: [i32; 3]) -> [i128; 3] {
+        std::array::from_fn(|axis| i128::from(a[axis]) - i128::from(b[axis]))
     }
 
     /// Returns a value above zero inside, for either orientation of the corners.
     fn true_side(corners: [[i32; 3]; 4], point: [i32; 3]) -> i128 {
         let rows = corners.map(|corner| {
-            let [x, y, z]: [i128; 3] =
-                std::array::from_fn(|axis| i128::from(corner[axis]) - i128::from(point[axis]));
-            [x, y, z, x * x + y * y + z * z]
+            let [x, y, z] = difference(corner, point);
+            vec![x, y, z, x * x + y * y + z * z]
         });
         // The lift's plane through the corners lies over the point inside: the sign of this determinant over the
         // orientation's.
-        -determinant::<4>(rows).signum() * true_orientation(corners)
+        -determinant(&rows).signum() * true_orientation(corners)
     }
 
     fn positive(mut corners: [[i32; 3]; 4]) -> [[i32; 3]; 4] {

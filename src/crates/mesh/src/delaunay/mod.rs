@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 use crate::bricks::spread;
 use crate::mesh::Vec3;
+use crate::narrow::{floor_u32, to_u32};
 use crate::place::Bounds;
 use crate::random::mix;
 
@@ -88,11 +89,10 @@ const TO_FRONT: [[usize; 4]; 4] = [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3,
 const TURNS: [[usize; 4]; 3] = [[0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2]];
 
 /// Drops ghosts and empty slots, sorts, and replaces names by indices.
-fn finish(order: Order, mut slots: Slots, want: Want) -> Delaunay {
+fn finish(order: Order, slots: Slots, want: Want) -> Delaunay {
     let Order { points, input_from_name, duplicates, .. } = order;
     let names = points.len();
     drop(points);
-    slots.drop_stamps();
     let (mut corners, mut links) = slots.into_words();
     if want == Want::Tetrahedra {
         links = Vec::new();
@@ -340,9 +340,8 @@ impl Order {
             let round = last_round.saturating_sub(hash(point).trailing_zeros());
             Key { round, index, place: curve.place(point) }
         };
-        let count = u32::try_from(given.len()).unwrap_or(u32::MAX);
-        let mut keys: Vec<Key> =
-            (0..count).into_par_iter().zip(given.par_iter()).map(key).collect();
+        let numbers = (0..to_u32(given.len())).into_par_iter();
+        let mut keys: Vec<Key> = numbers.zip(given.par_iter()).map(key).collect();
         let at = |key: &Key| rounded(given[key.index as usize]);
         keys.par_sort_unstable_by(|a, b| {
             (a.round, a.place)
@@ -449,14 +448,7 @@ impl Curve {
     pub(crate) fn place(&self, point: Vec3) -> u64 {
         let last = (1_u32 << self.bits) - 1;
         let mut cell: [u32; 3] = std::array::from_fn(|axis| {
-            let offset = (point[axis] - self.least[axis]) * self.cells_per_unit;
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "`as` saturates; at most 21 bits are kept"
-            )]
-            let cell = offset as u32;
-            cell.min(last)
+            floor_u32((point[axis] - self.least[axis]) * self.cells_per_unit).min(last)
         });
         for level in (1..self.bits).rev() {
             let (bit, below) = (1 << level, (1 << level) - 1);
@@ -489,6 +481,7 @@ mod tests {
 
     use super::insertion::{OPPOSITE, is_inside, orientation};
     use super::*;
+    use crate::narrow::floor_usize;
     use crate::place;
     use crate::random::{RandomSequence, RandomStream};
 
@@ -501,24 +494,19 @@ mod tests {
     }
 
     fn lattice(side: i32) -> Vec<Vec3> {
-        let cells = 0..side;
-        cells
-            .clone()
-            .flat_map(|x| cells.clone().flat_map(move |y| (0..side).map(move |z| [x, y, z])))
-            .map(|cell| cell.map(f64::from))
-            .collect()
+        let cell = |i: i32| [i / side / side, i / side % side, i % side].map(f64::from);
+        (0..side.pow(3)).map(cell).collect()
     }
 
     /// Returns the whole points on the sphere of radius 65 (65² = 4,225 has many).
     fn on_a_sphere() -> Vec<Vec3> {
-        let range = -65_i32..=65;
         let mut points = Vec::new();
-        for x in range.clone() {
-            for y in range.clone() {
+        for x in -65..=65_i32 {
+            for y in -65..=65 {
                 let square = 4_225 - x * x - y * y;
                 let z = (0..=65).find(|z| z * z == square);
-                points.extend(z.map(|z| [x, y, z].map(f64::from)));
-                points.extend(z.map(|z| [x, y, -z].map(f64::from)));
+                points
+                    .extend(z.into_iter().flat_map(|z| [z, -z].map(|z| [x, y, z].map(f64::from))));
             }
         }
         points
@@ -536,20 +524,19 @@ mod tests {
             let [a, b, c, d] = places;
             assert!(orientation(a, b, c, d) > 0.0, "tetrahedron {at} is turned over");
             corners.iter().for_each(|&corner| used[corner as usize] = true);
-            for (corner, &neighbour) in neighbours.iter().enumerate() {
-                let mut face: Vec<u32> =
-                    (0..4).filter(|&k| k != corner).map(|k| corners[k]).collect();
+            let face = |corners: &[u32; 4], opposite: usize| {
+                let mut face = OPPOSITE[opposite].map(|corner| corners[corner]);
                 face.sort_unstable();
+                face
+            };
+            for (corner, &neighbour) in neighbours.iter().enumerate() {
                 if neighbour == OUTSIDE {
                     continue;
                 }
                 let other = neighbour as usize;
                 let back = found.neighbours[other].iter().position(|&link| link as usize == at);
                 let back = back.expect("a neighbour links back");
-                let mut theirs: Vec<u32> =
-                    (0..4).filter(|&k| k != back).map(|k| found.tetrahedra[other][k]).collect();
-                theirs.sort_unstable();
-                assert_eq!(face, theirs);
+                assert_eq!(face(corners, corner), face(&found.tetrahedra[other], back));
                 let apex = place(found.tetrahedra[other][back]);
                 // On the sphere the perturbation decides; only strictly inside is wrong for any names.
                 assert!(!strictly_inside(&places, apex), "tetrahedron {at} is not Delaunay");
@@ -578,13 +565,12 @@ mod tests {
 
     /// Returns the faces on the hull, their normals inwards.
     fn hull(found: &Delaunay) -> Vec<[u32; 3]> {
-        let faces =
-            found.tetrahedra.iter().zip(&found.neighbours).flat_map(|(corners, neighbours)| {
-                (0..4)
-                    .filter(|&corner| neighbours[corner] == OUTSIDE)
-                    .map(|corner| OPPOSITE[corner].map(|other| corners[other]))
-            });
-        faces.collect()
+        let both = found.tetrahedra.iter().zip(&found.neighbours);
+        both.flat_map(|(corners, neighbours)| {
+            let outside = (0..4).filter(|&corner| neighbours[corner] == OUTSIDE);
+            outside.map(|corner| OPPOSITE[corner].map(|other| corners[other]))
+        })
+        .collect()
     }
 
     /// True if a point is strictly inside the sphere: for any order of names.
@@ -608,12 +594,7 @@ mod tests {
         let mut input_from_shuffled: Vec<usize> = (0..points.len()).collect();
         for (shuffle, pieces) in [1, 5, 16].into_iter().enumerate() {
             for last in (1..points.len()).rev() {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "in range"
-                )]
-                let other = (noise.uniform() * (last + 1) as f64) as usize;
+                let other = floor_usize(noise.uniform() * (last + 1) as f64);
                 input_from_shuffled.swap(last, other);
             }
             let shuffled: Vec<Vec3> = input_from_shuffled.iter().map(|&at| points[at]).collect();
@@ -656,15 +637,14 @@ mod tests {
             check_uniqueness(name, &points);
         }
     }
+
     #[test]
     fn a_point_is_inserted_where_it_lies_though_homes_are_gone() {
         // These points were once inserted from homes that the same piece had deleted.
         for (key, pieces) in [(17, 12), (18, 8)] {
             let stream = RandomStream::of_seed(key);
-            let coordinate = |index: u64| stream.uniform(index);
-            let points: Vec<Vec3> = (0..8_000)
-                .map(|point| [0, 1, 2].map(|axis| coordinate(3 * point + axis)))
-                .collect();
+            let place = |point: u64| [0, 1, 2].map(|axis| stream.uniform(3 * point + axis));
+            let points: Vec<Vec3> = (0..8_000).map(place).collect();
             let alone = triangulated(&points, Shares { pieces: 1, alone: usize::MAX });
             assert!(alone == triangulated(&points, Shares { pieces, ..SHARED }), "key {key}");
         }
@@ -715,11 +695,11 @@ mod tests {
             place::dot(place::cross(u, v), w) / 6.0
         };
         let filled: f64 = found.tetrahedra.iter().map(|corners| volume(corners.map(place))).sum();
-        let around: f64 = hull(&found)
-            .iter()
-            .map(|face| face.map(place))
-            .map(|[a, b, c]| volume([a, b, c, [0.5; 3]]))
-            .sum();
+        let of_middle = |face: &[u32; 3]| {
+            let [a, b, c] = face.map(place);
+            volume([a, b, c, [0.5; 3]])
+        };
+        let around: f64 = hull(&found).iter().map(of_middle).sum();
         // Rounding of 34,000 terms, each of 1e-16 of at most 1/6.
         assert!((filled - around).abs() < 1e-12, "{filled} against {around}");
     }

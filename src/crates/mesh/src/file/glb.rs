@@ -14,7 +14,7 @@ use self::component::{FLOAT, UNSIGNED_BYTE, UNSIGNED_INT, UNSIGNED_SHORT};
 use super::{ByteCursor, MeshFileError, Picture, Truncated, check_atlas};
 use crate::atlas::Atlas;
 use crate::mesh::{Mesh, check_mesh};
-use crate::narrow::{to_f32, to_f32s, to_f64s};
+use crate::narrow::{round_u16, to_f32, to_f32s, to_f64s};
 use crate::place::Bounds;
 
 /// First bytes of a GLB.
@@ -288,9 +288,8 @@ impl<'a> Texture<'a> {
     fn new(mesh: &Mesh, atlas: &'a Atlas, png: &'a [u8]) -> Result<Self, MeshFileError> {
         check_atlas(atlas, mesh)?;
         let pairs = || {
-            let faces = mesh.faces.iter().zip(&atlas.faces);
-            faces
-                .flat_map(|(face, places)| std::array::from_fn::<_, 3, _>(|i| [face[i], places[i]]))
+            let places = atlas.faces.as_flattened();
+            mesh.faces.as_flattened().iter().zip(places).map(|(&vertex, &place)| [vertex, place])
         };
         let mut corners: Vec<[u32; 2]> = pairs().collect();
         corners.sort_unstable();
@@ -382,11 +381,10 @@ fn padded(bytes: u64) -> u64 {
 }
 
 /// Returns an sRGB channel of 0 to 1 as linear light in 65,535 steps (IEC 61966-2-1).
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn linear(channel: f32) -> u16 {
     let c = f64::from(channel);
     let light = if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) };
-    (light * 65_535.0).round() as u16
+    round_u16(light * 65_535.0)
 }
 
 /// A mesh and its texture, if it has one.
@@ -419,7 +417,9 @@ pub fn read_glb(path: &Path) -> Result<PaintedMesh, MeshFileError> {
 
 /// Reads the bytes of a GLB; the error is the fault.
 fn parse_glb(bytes: &[u8]) -> Result<PaintedMesh, String> {
-    let file = GlbParts::of(bytes)?;
+    let GlbChunks { json, binary } = GlbChunks::of(bytes).map_err(|fault| format!("it {fault}"))?;
+    let json = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let file = GlbParts { json, binary };
     let primitives = &file.json["meshes"][0]["primitives"];
     let primitive = match primitives.as_array().map(Vec::as_slice) {
         Some([primitive]) => primitive,
@@ -441,12 +441,9 @@ fn parse_glb(bytes: &[u8]) -> Result<PaintedMesh, String> {
             .map_err(|error| error.to_string())?;
         let size = [picture.width, picture.height].map(|side| side as f32);
         let uvs: Vec<[f32; 2]> = file.floats(&attributes["TEXCOORD_0"])?;
-        if uvs.len() != mesh.vertices.len() {
-            return Err(format!(
-                "{} texture places for {} vertices",
-                uvs.len(),
-                mesh.vertices.len()
-            ));
+        let (found, vertices) = (uvs.len(), mesh.vertices.len());
+        if found != vertices {
+            return Err(format!("{found} texture places for {vertices} vertices"));
         }
         let atlas = Atlas {
             width: picture.width,
@@ -466,13 +463,6 @@ struct GlbParts<'a> {
 }
 
 impl<'a> GlbParts<'a> {
-    fn of(bytes: &'a [u8]) -> Result<Self, String> {
-        let GlbChunks { json, binary } =
-            GlbChunks::of(bytes).map_err(|fault| format!("it {fault}"))?;
-        let json = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-        Ok(Self { json, binary })
-    }
-
     fn view(&self, number: &Value) -> Result<&'a [u8], String> {
         let view = &self.json["bufferViews"][index(number)];
         let bytes = self.binary.get(index(&view["byteOffset"])..);
@@ -532,7 +522,7 @@ mod tests {
 
     use super::*;
     use crate::atlas::{AtlasOptions, Layout, make_atlas};
-    use crate::known_meshes::{corner_places, cube, mesh_of, sphere};
+    use crate::known_meshes::{corner_places, cube, mesh_of, sphere, square};
 
     /// Returns the JSON and the binary chunk of a file, and checks their lengths.
     fn parts(file: &[u8]) -> (Value, &[u8]) {
@@ -546,11 +536,11 @@ mod tests {
         (serde_json::from_slice(&file[20..binary]).unwrap(), &file[binary + 8..])
     }
 
-    fn bytes_of(json: &Value, binary: &[u8], view: &Value) -> Vec<u8> {
+    fn bytes_of<'a>(json: &Value, binary: &'a [u8], view: &Value) -> &'a [u8] {
         let view = &json["bufferViews"][view.as_u64().unwrap() as usize];
         let start = view["byteOffset"].as_u64().unwrap() as usize;
         assert_eq!(start % 4, 0);
-        binary[start..start + view["byteLength"].as_u64().unwrap() as usize].to_vec()
+        &binary[start..start + view["byteLength"].as_u64().unwrap() as usize]
     }
 
     #[test]
@@ -580,10 +570,7 @@ mod tests {
 
     #[test]
     fn seams_make_vertices_and_the_picture_is_padded() {
-        let mesh = mesh_of(
-            &[[0.0; 3], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]],
-            &[[0, 1, 2], [0, 2, 3]],
-        );
+        let mesh = square();
         // Vertex 0 lies at one place of the atlas, vertex 2 at two.
         let atlas = Atlas {
             width: 8,
@@ -599,10 +586,8 @@ mod tests {
         let uvs =
             &json["accessors"][primitive["attributes"]["TEXCOORD_0"].as_u64().unwrap() as usize];
         assert_eq!(uvs["count"], json!(5));
-        let uvs: Vec<f32> = bytes_of(&json, binary, &uvs["bufferView"])
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes(*b.first_chunk().unwrap()))
-            .collect();
+        let uvs = bytes_of(&json, binary, &uvs["bufferView"]).chunks_exact(4);
+        let uvs: Vec<f32> = uvs.map(bytemuck::pod_read_unaligned).collect();
         assert_eq!(uvs, [0.0, 0.0, 0.25, 0.0, 0.25, 0.5, 1.0, 0.75, 0.5, 1.0]);
         assert_eq!(bytes_of(&json, binary, &json["images"][0]["bufferView"]), png);
         assert_eq!(json["samplers"][0]["wrapS"], json!(33_071));

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::atlas::Atlas;
 use crate::mesh::{Mesh, MeshError, check_mesh};
+use crate::narrow::round_u8;
 
 pub use glb::{
     GLB_MAGIC, GLTF_KINDS, Glb, GlbAttribute, GlbChunks, GlbFault, GlbVertices, MOST_GLB_BYTES,
@@ -36,9 +37,8 @@ fn valid(mesh: &Mesh) -> io::Result<()> {
 }
 
 /// Returns a colour of 0 to 1 in 255 steps.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn byte_of(channel: f32) -> u8 {
-    (channel * 255.0).round() as u8
+    round_u8((channel * 255.0).into())
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, MeshFileError> {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::{MeshFileError, byte_of, checked, open, valid};
 use crate::mesh::Mesh;
-use crate::narrow::floor_u32;
+use crate::narrow::{floor_u32, to_f32};
 
 /// Longest header that is read: 50 times that of a file of Gaussians, including comments.
 const MAX_HEADER_BYTES: u64 = 1 << 16;
@@ -541,7 +541,7 @@ struct VertexColumns {
     normal: Option<[usize; 3]>,
     color: Option<[usize; 3]>,
     /// Value of a colour channel of 1.
-    white: f64,
+    white: f32,
 }
 
 impl VertexColumns {
@@ -559,7 +559,6 @@ impl VertexColumns {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounded to the mesh's precision")]
 fn read_vertex<R: BufRead>(
     rows: &mut RowReader<'_, R>,
     element: &PlyElement,
@@ -571,7 +570,7 @@ fn read_vertex<R: BufRead>(
     rows.read(element, |at, value| {
         for (values, columns) in read.iter_mut().zip(&wanted) {
             if let Some(axis) = columns.and_then(|c| c.iter().position(|&column| column == at)) {
-                values[axis] = value as f32;
+                values[axis] = to_f32(value);
             }
         }
     })?;
@@ -581,7 +580,7 @@ fn read_vertex<R: BufRead>(
         mesh.normals.push(normal);
     }
     if columns.color.is_some() {
-        mesh.colors.push(color.map(|c| c / columns.white as f32));
+        mesh.colors.push(color.map(|c| c / columns.white));
     }
     Ok(())
 }

@@ -238,32 +238,25 @@ impl Screen {
         level: u32,
         alpha: f64,
     ) -> Self {
-        let means: Vec<Vec<Mean>> = band
-            .ranges
-            .par_iter()
-            .map(|range| {
-                let rows: Vec<usize> = range.clone().collect();
-                let cell = |&row: &usize| points.cell_in_brick(points.keys[row], level);
-                let cells = rows.chunk_by(|a, b| cell(a) == cell(b));
-                cells.map(|rows| mean_of(points, areas, level, cell(&rows[0]), rows)).collect()
-            })
-            .collect();
+        let means_of = |range: &Range<usize>| -> Vec<Mean> {
+            let rows: Vec<usize> = range.clone().collect();
+            let cell = |&row: &usize| points.cell_in_brick(points.keys[row], level);
+            let cells = rows.chunk_by(|a, b| cell(a) == cell(b));
+            cells.map(|rows| mean_of(points, areas, level, cell(&rows[0]), rows)).collect()
+        };
+        let means: Vec<Vec<Mean>> = band.ranges.par_iter().map(means_of).collect();
         let factor = alpha * 4.0_f64.powi(level.cast_signed());
-        let lists: Vec<Vec<CellPoint>> = (0..band.bricks.len())
-            .into_par_iter()
-            .map(|brick| {
-                let mut list = Vec::new();
-                for (number, &id) in (0_i32..14).zip(band.bricks.neighbours(brick)) {
-                    if id == NO_BRICK {
-                        continue;
-                    }
-                    let brick = neighbour_offset(number);
-                    let near = means[id as usize].iter();
-                    list.extend(near.filter_map(|mean| touching(mean, brick, factor)));
-                }
-                list
-            })
-            .collect();
+        let list_of = |brick: usize| {
+            let mut list = Vec::new();
+            for (number, &id) in (0_i32..14).zip(band.bricks.neighbours(brick)) {
+                let Some(near) = means.get(id as usize) else { continue };
+                let brick = neighbour_offset(number);
+                list.extend(near.iter().filter_map(|mean| touching(mean, brick, factor)));
+            }
+            list
+        };
+        let lists: Vec<Vec<CellPoint>> =
+            (0..band.bricks.len()).into_par_iter().map(list_of).collect();
         let mut starts = vec![0];
         for list in &lists {
             starts.push(starts[starts.len() - 1] + list.len());
@@ -371,19 +364,14 @@ impl Band {
         let ranges = points.ranges(&wide, level);
         let occupied: Vec<Mask> =
             ranges.par_iter().map(|range| occupied(points, level, range)).collect();
-        let kept: Vec<u64> = (0..wide.len())
-            .into_par_iter()
-            .filter(|&brick| {
-                let rows = rows(&occupied, wide.neighbours(brick));
-                dilated(&rows, RING + 1).iter().any(|&word| word != 0)
-            })
-            .map(|brick| wide.keys()[brick])
-            .collect();
-        let bricks = Bricks::of_keys(kept);
+        let near =
+            |brick: usize, ring: i32| dilated(&rows(&occupied, wide.neighbours(brick)), ring);
+        let is_kept = |&brick: &usize| near(brick, RING + 1) != [0; 8];
+        let kept = (0..wide.len()).into_par_iter().filter(is_kept);
+        let bricks = Bricks::of_keys(kept.map(|brick| wide.keys()[brick]).collect());
         let masks = |&key: &u64| {
             let brick = wide.keys().binary_search(&key).unwrap_or(0);
-            let solved = dilated(&rows(&occupied, wide.neighbours(brick)), RING);
-            let within = within_domain(&wide, brick, level);
+            let (solved, within) = (near(brick, RING), within_domain(&wide, brick, level));
             std::array::from_fn(|z| solved[z] & within[z])
         };
         let unknown = bricks.keys().par_iter().map(masks).collect();
@@ -413,17 +401,13 @@ fn rows(masks: &[Mask], ids: &[u32; 27]) -> Rows {
                 let offset = [x, [-1, 0, 1][y_cell / 8], [-1, 0, 1][z_cell / 8]];
                 match ids[neighbour(offset)] {
                     NO_BRICK => 0,
-                    id => to_u32(to_byte(masks[id as usize][z_cell % 8], y_cell % 8)),
+                    id => (masks[id as usize][z_cell % 8] >> (8 * (y_cell % 8)) & 0xff) as u32,
                 }
             };
             *row = byte(-1) >> REACH | byte(0) << REACH | (byte(1) & 0xf) << (REACH + 8);
         }
     }
     rows
-}
-
-const fn to_byte(plane: u64, y: usize) -> usize {
-    (plane >> (8 * y) & 0xff) as usize
 }
 
 /// Returns the nodes from `ring` before the lower corner of a set cell to `ring + 1` behind it.
@@ -435,7 +419,7 @@ fn dilated(rows: &Rows, ring: i32) -> Mask {
         .iter()
         .map(|plane| plane.map(|row| cells.clone().fold(0, |sum, by| sum | shifted(row, by))))
         .collect();
-    let at = |node: usize, by: i32| to_index(step_by(node + REACH, by));
+    let at = |node: usize, by: i32| to_index(to_u32(node + REACH).cast_signed() + by);
     std::array::from_fn(|z| {
         let mut word = 0;
         for y in 0..8 {
@@ -449,10 +433,6 @@ fn dilated(rows: &Rows, ring: i32) -> Mask {
         }
         word
     })
-}
-
-fn step_by(start: usize, by: i32) -> i32 {
-    i32::try_from(start).unwrap_or(0) + by
 }
 
 /// Returns the nodes of a brick that lie in the domain: up to 2^level along each axis.
@@ -480,7 +460,7 @@ fn within(place: [u32; 3], span: [u32; 2]) -> Mask {
 }
 
 #[inline]
-pub(super) const fn is_set(mask: &Mask, node: usize) -> bool {
+const fn is_set(mask: &Mask, node: usize) -> bool {
     mask[node / 64] >> (node % 64) & 1 == 1
 }
 
@@ -647,10 +627,10 @@ impl Pyramid {
         let mut is_whole = true;
         let solved = &self.levels[to_index(level.cast_signed() - COARSEST.cast_signed())];
         for octant in 0..8 {
-            let is_high = [octant & 1 == 1, octant >> 1 & 1 == 1, octant >> 2 == 1];
+            let is_high = |a: usize| octant >> a & 1 == 1;
             let place =
-                std::array::from_fn(|a| if is_high[a] { bricks_high[a] } else { bricks_low[a] });
-            if (0..3).any(|a| is_high[a] && bricks_high[a] == bricks_low[a]) {
+                std::array::from_fn(|a| if is_high(a) { bricks_high[a] } else { bricks_low[a] });
+            if (0..3).any(|a| is_high(a) && bricks_high[a] == bricks_low[a]) {
                 continue;
             }
             match solved.bricks.find(place) {
@@ -756,7 +736,7 @@ fn sum_in_block<const K: usize>(
 
 /// K values at each node of a level that lies near points; 0 elsewhere.
 pub(super) struct NodeField<const K: usize> {
-    level: u32,
+    pub(super) level: u32,
     bricks: Bricks,
     /// `[bricks, 512]` each.
     planes: [Vec<f32>; K],
@@ -777,28 +757,20 @@ impl<const K: usize> NodeField<K> {
                 || vec![[0.0; K]; BLOCK_NODES],
                 |sums, brick| {
                     sum_in_block(points, level, bricks.neighbours(brick), &ranges, &carried, sums);
-                    let mut planes = std::array::from_fn(|_| vec![0.0; BRICK_NODES]);
+                    let mut planes = [(); K].map(|()| vec![0.0; BRICK_NODES]);
                     for_nodes(|node, x, y, z| {
-                        let sums = sums[block_index(x, y, z)];
-                        planes
-                            .iter_mut()
-                            .zip(sums)
-                            .for_each(|(plane, sum)| plane[node] = to_f32(sum));
+                        for (plane, sum) in planes.iter_mut().zip(sums[block_index(x, y, z)]) {
+                            plane[node] = to_f32(sum);
+                        }
                     });
                     planes
                 },
             )
             .collect();
         let planes = std::array::from_fn(|plane| {
-            let mut values = Vec::with_capacity(parts.len() * BRICK_NODES);
-            parts.iter().for_each(|part| values.extend_from_slice(&part[plane]));
-            values
+            parts.iter().map(|part| part[plane].as_slice()).collect::<Vec<_>>().concat()
         });
         Self { level, bricks, planes }
-    }
-
-    pub(super) fn level(&self) -> u32 {
-        self.level
     }
 
     pub(super) fn reader(&self) -> Reader<'_, K> {
@@ -828,13 +800,12 @@ impl<'a, const K: usize> Reader<'a, K> {
         let place = cell.map(|c| c / 8);
         if place != self.place {
             self.place = place;
-            match self.bricks.find(place) {
-                Some(brick) => {
-                    for (block, plane) in self.blocks.iter_mut().zip(self.planes) {
-                        self.bricks.gather(plane, brick, 0.0, block);
-                    }
+            let brick = self.bricks.find(place);
+            for (block, plane) in self.blocks.iter_mut().zip(self.planes) {
+                match brick {
+                    Some(brick) => self.bricks.gather(plane, brick, 0.0, block),
+                    None => block.fill(0.0),
                 }
-                None => self.blocks.iter_mut().for_each(|block| block.fill(0.0)),
             }
         }
         let [x, y, z] = cell.map(|c| to_index(c % 8) + 1);
@@ -876,12 +847,8 @@ pub(super) struct SortedPoints {
 impl SortedPoints {
     /// Sorts points. Points of one cell keep their order.
     pub(super) fn new(points: &OrientedPoints, cube: Cube) -> Self {
-        let mut order: Vec<(u64, u32)> = points
-            .places
-            .par_iter()
-            .enumerate()
-            .map(|(row, &place)| (cube.key(place, bricks::AXIS_BITS), to_u32(row)))
-            .collect();
+        let key = |(row, &place)| (cube.key(place, bricks::AXIS_BITS), to_u32(row));
+        let mut order: Vec<(u64, u32)> = points.places.par_iter().enumerate().map(key).collect();
         order.par_sort_unstable();
         let pick = |column: &[[f32; 3]]| -> Vec<[f32; 3]> {
             order.par_iter().map(|&(_, row)| column[row as usize]).collect()
@@ -910,15 +877,12 @@ impl SortedPoints {
 
     /// Returns the points in each brick of cells of a level.
     fn ranges(&self, bricks: &Bricks, level: u32) -> Vec<Range<usize>> {
-        bricks
-            .keys()
-            .par_iter()
-            .map(|&key| {
-                let start = self.keys.partition_point(|&k| brick_key(k, level) < key);
-                let count = self.keys[start..].partition_point(|&k| brick_key(k, level) == key);
-                start..start + count
-            })
-            .collect()
+        let range = |&key: &u64| {
+            let start = self.keys.partition_point(|&k| brick_key(k, level) < key);
+            let count = self.keys[start..].partition_point(|&k| brick_key(k, level) == key);
+            start..start + count
+        };
+        bricks.keys().par_iter().map(range).collect()
     }
 
     /// Returns keys, unsorted and repeated, of the bricks with a node `below` before or `above` behind the lower

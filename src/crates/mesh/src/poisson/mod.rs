@@ -100,12 +100,12 @@ pub fn reconstruct(
     if points.len() < FEWEST_POINTS {
         return Err(PointsError::TooFew { found: points.len(), wanted: FEWEST_POINTS }.into());
     }
-    let no_extent = PoissonError::NoExtent { points: points.len() };
-    let domain = domain_of(points).ok_or(no_extent)?;
+    let domain = domain_of(points)?;
     watch.report("points", 0.0)?;
     let points = SortedPoints::new(points, domain);
     let level = level_of(settings.depth, &points)?;
-    let density = density_of(&points, level - DENSITY_ABOVE);
+    // Points at the nodes of a level.
+    let density = NodeField::of_points(&points, level - DENSITY_ABOVE, |_| [1.0]);
     let areas = areas_of(&points, &density);
     watch.report("points", 1.0)?;
 
@@ -133,13 +133,12 @@ pub fn reconstruct(
 
 /// Returns the depth that [`reconstruct`] takes for these points, so that they can be prepared for it.
 pub fn depth_for(points: &OrientedPoints, depth: Depth) -> Result<u32, PoissonError> {
-    let no_extent = PoissonError::NoExtent { points: points.len() };
-    let domain = domain_of(points).ok_or(no_extent)?;
-    Ok(level_of(depth, &SortedPoints::new(points, domain))? - WIDER)
+    Ok(level_of(depth, &SortedPoints::new(points, domain_of(points)?))? - WIDER)
 }
 
-fn domain_of(points: &OrientedPoints) -> Option<Cube> {
+fn domain_of(points: &OrientedPoints) -> Result<Cube, PoissonError> {
     Cube::around(&points.places, CUBE_FACTOR * f64::from(1_u32 << WIDER))
+        .ok_or(PoissonError::NoExtent { points: points.len() })
 }
 
 fn level_of(depth: Depth, points: &SortedPoints) -> Result<u32, PoissonError> {
@@ -177,11 +176,8 @@ fn solve(
         watch.check()?;
         let coarse = band_of(points, level);
         let coarse_b = equations::restricted(&coarse, &band.bricks, &b);
-        levels.push((
-            level + 1,
-            std::mem::replace(&mut band, coarse),
-            std::mem::replace(&mut b, coarse_b),
-        ));
+        levels.push((level + 1, band, b));
+        (band, b) = (coarse, coarse_b);
     }
     levels.push((COARSEST, band, b));
     watch.report("equations", 1.0)?;
@@ -209,19 +205,16 @@ fn band_of(points: &SortedPoints, level: u32) -> Band {
 
 /// Returns the mean of the function at the points, weighted by area.
 fn level_at_points(points: &SortedPoints, areas: &[f32], finest: &Solved, level: u32) -> f64 {
-    let parts: Vec<[f64; 2]> = points
-        .points
-        .places
-        .par_chunks(POINTS_A_PART)
-        .zip(areas.par_chunks(POINTS_A_PART))
-        .map(|(places, areas)| {
-            let mut reader = Reader::new(level, &finest.bricks, [finest.x.as_slice()]);
-            places.iter().zip(areas).fold([0.0; 2], |[sum, whole], (&place, &area)| {
-                let [x] = reader.at(points.cube.unit(place));
-                [sum + f64::from(area) * x, whole + f64::from(area)]
-            })
+    let of_part = |(places, areas): (&[[f32; 3]], &[f32])| {
+        let mut reader = Reader::new(level, &finest.bricks, [finest.x.as_slice()]);
+        places.iter().zip(areas).fold([0.0; 2], |[sum, whole], (&place, &area)| {
+            let [x] = reader.at(points.cube.unit(place));
+            [sum + f64::from(area) * x, whole + f64::from(area)]
         })
-        .collect();
+    };
+    let places = points.points.places.par_chunks(POINTS_A_PART);
+    let parts = places.zip(areas.par_chunks(POINTS_A_PART)).map(of_part);
+    let parts: Vec<[f64; 2]> = parts.collect();
     let [sum, whole] = parts.iter().fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
     sum / whole
 }
@@ -295,14 +288,9 @@ const ACROSS: f64 = 2.0 / 3.0;
 /// Points of a part of a parallel loop over points.
 const POINTS_A_PART: usize = 4096;
 
-/// Counts the points at the nodes of a level.
-fn density_of(points: &SortedPoints, level: u32) -> NodeField<1> {
-    NodeField::of_points(points, level, |_| [1.0])
-}
-
 /// Returns the area of each point, in units of the cube's face: 1 / rho.
 fn areas_of(points: &SortedPoints, density: &NodeField<1>) -> Vec<f32> {
-    let cells_a_face = 4.0_f64.powi(density.level().cast_signed());
+    let cells_a_face = 4.0_f64.powi(density.level.cast_signed());
     let places = points.points.places.par_iter().with_min_len(POINTS_A_PART);
     let area = |reader: &mut Reader<'_, 1>, &place: &[f32; 3]| {
         let [density] = reader.at(points.cube.unit(place));
@@ -314,7 +302,7 @@ fn areas_of(points: &SortedPoints, density: &NodeField<1>) -> Vec<f32> {
 /// Returns the points per cell of level `depth` that the surface crosses squarely: rho h², at places in units of the
 /// cube.
 fn points_a_cell(density: &NodeField<1>, units: &[Vec3], depth: u32) -> Vec<f32> {
-    let smaller = 4.0_f64.powi(density.level().cast_signed() - depth.cast_signed());
+    let smaller = 4.0_f64.powi(density.level.cast_signed() - depth.cast_signed());
     let found = |reader: &mut Reader<'_, 1>, &unit: &Vec3| {
         let [density] = reader.at(unit);
         to_f32(density / ACROSS * smaller)
@@ -426,11 +414,9 @@ fn follow(
     let (mut is_cut, mut meets_cube) = (false, false);
     while !fresh.is_empty() && !is_cut {
         watch.check()?;
-        let calls: Vec<(Vec<u64>, bool)> = fresh
-            .clone()
-            .into_par_iter()
-            .map_init(|| [0.0; BLOCK_NODES], |block, id| found.called_by(id, block))
-            .collect();
+        let called_by = |block: &mut Block, id| found.called_by(id, block);
+        let calls = fresh.clone().into_par_iter().map_init(|| [0.0; BLOCK_NODES], called_by);
+        let calls: Vec<(Vec<u64>, bool)> = calls.collect();
         meets_cube |= calls.iter().any(|(_, meets)| *meets);
         let mut called: Vec<u64> = calls.into_iter().flat_map(|(called, _)| called).collect();
         called.par_sort_unstable();
@@ -583,11 +569,10 @@ mod tests {
     use std::f64::consts::PI;
     use std::sync::atomic::AtomicBool;
 
-    use super::equations::is_set;
     use super::*;
     use crate::known_meshes::{
-        TORUS_VOLUME, bad_edges, on_threads, sphere_points, torus_distance, torus_points,
-        unwatched, volume,
+        TORUS_VOLUME, bad_edges, node_places, same_on_any_threads, sphere_points, torus_distance,
+        torus_points, unwatched, volume,
     };
     use crate::narrow::to_f64s;
     use crate::place::length;
@@ -644,10 +629,7 @@ mod tests {
     #[test]
     fn the_bits_are_the_same_for_any_number_of_threads() {
         let points = torus_points(10_000, [0.003, 0.11]);
-        let with = |threads| on_threads(threads, || made(&points, 6).unwrap());
-        let one = with(1);
-        assert_eq!(one, with(2));
-        assert_eq!(one, with(5));
+        same_on_any_threads(|| made(&points, 6).unwrap());
     }
 
     #[test]
@@ -735,10 +717,11 @@ mod tests {
         broken.normals[12] = [f32::INFINITY; 3];
         assert!(matches!(made(&broken, 6), Err(PoissonError::NotConverged { .. })));
         let points = torus_points(2000, [0.0, 0.0]);
-        assert_eq!(made(&points, 3), Err(PoissonError::Depth { depth: 3, deepest: DEEPEST }));
-        assert_eq!(made(&points, 17), Err(PoissonError::Depth { depth: 17, deepest: DEEPEST }));
+        for depth in [3, 17] {
+            assert_eq!(made(&points, depth), Err(PoissonError::Depth { depth, deepest: DEEPEST }));
+        }
         let stop = AtomicBool::new(true);
-        let watch = Watch { stop: &stop, on_progress: &|_, _| () };
+        let watch = Watch { stop: &stop, ..unwatched() };
         let stopped = reconstruct(&points, &PoissonSettings::default(), &watch);
         assert_eq!(stopped, Err(PoissonError::Stopped(Stopped)));
     }
@@ -790,17 +773,10 @@ mod tests {
     ) -> (Bricks, Vec<f32>) {
         let band = Band::dense(points, COARSEST);
         let screen = Screen::new(points, areas, &band, COARSEST, alpha);
-        let mut x = vec![0.0; band.bricks.len() * 512];
-        for brick in 0..band.bricks.len() {
-            let place = band.bricks.place(brick).map(|p| f64::from(p) * 8.0);
-            for node in 0..512 {
-                if is_set(&band.unknown[brick], node) {
-                    let local = [node % 8, node / 8 % 8, node / 64];
-                    x[brick * 512 + node] =
-                        to_f32(f(std::array::from_fn(|a| place[a] + local[a] as f64)));
-                }
-            }
-        }
+        let value = |at: [usize; 3]| to_f32(f(at.map(|a| a as f64)));
+        let mut x: Vec<f32> = node_places(&band.bricks).map(value).collect();
+        let of_bricks = x.chunks_mut(512).zip(&band.unknown);
+        of_bricks.for_each(|(x, unknown)| fill_others(unknown, x, 0.0));
         let operator = Operator { level: COARSEST, band: &band, screen: &screen };
         let mut out = vec![0.0; x.len()];
         let mut block = [0.0; BLOCK_NODES];
@@ -824,16 +800,9 @@ mod tests {
         let most = out.iter().fold(0.0, |most: f32, y| most.max(y.abs()));
         assert!(most < 5e-6 && out.iter().all(|y| y.is_finite()), "{most}");
         let (bricks, out) = applied(&points, &areas, 0.0, |at| at[0] - 2.0 * at[1] + 0.5 * at[2]);
-        for brick in 0..bricks.len() {
-            for node in 0..512 {
-                let local = [node % 8, node / 8 % 8, node / 64];
-                let place = bricks.place(brick);
-                let at: [usize; 3] = std::array::from_fn(|a| place[a] as usize * 8 + local[a]);
-                if at.iter().all(|a| (1..32).contains(a)) {
-                    // Values of up to 80 in f32, a dozen roundings each.
-                    assert!(out[brick * 512 + node].abs() < 5e-4, "{at:?}");
-                }
-            }
+        for (at, y) in node_places(&bricks).zip(&out) {
+            // Values of up to 80 in f32, a dozen roundings each.
+            assert!(!at.iter().all(|a| (1..32).contains(a)) || y.abs() < 5e-4, "{at:?}");
         }
     }
 
@@ -861,12 +830,10 @@ mod tests {
         // of the fine nodes, both levels give the same integral of its gradient times V.
         let moment = |bricks: &Bricks, b: &[f32], scale: f64| -> [f64; 4] {
             let mut sums = [0.0; 4];
-            for (at, &b) in b.iter().enumerate() {
-                let place = bricks.place(at / 512);
-                let local = [at % 8, at / 8 % 8, at / 64 % 8];
+            for (at, &b) in node_places(bricks).zip(b) {
                 sums[3] += f64::from(b);
                 for a in 0..3 {
-                    sums[a] += f64::from(b) * scale * (f64::from(place[a]) * 8.0 + local[a] as f64);
+                    sums[a] += f64::from(b) * scale * at[a] as f64;
                 }
             }
             sums
