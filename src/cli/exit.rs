@@ -120,8 +120,11 @@ fn table(stopped: &TrainError) -> String {
 
 type Cause = dyn std::error::Error + 'static;
 
+/// Test for the type of a cause.
+type IsType = fn(&Cause) -> bool;
+
 /// Outcomes of causes whose type alone decides.
-const BY_TYPE: [(fn(&Cause) -> bool, Exit); 17] = [
+const BY_TYPE: [(IsType, Exit); 17] = [
     (<Cause>::is::<OutOfMemory>, Exit::Memory),
     (<Cause>::is::<DoesNotFit>, Exit::Memory),
     (<Cause>::is::<DeadRank>, Exit::Device),

@@ -135,7 +135,7 @@ impl ViewedModel {
             let log = self.path().join("run.jsonl");
             failed(format!("{}: cannot be read: {error}", log.display()))
         })?;
-        let done = (*lock == LockState::Held).then(|| events.iteration);
+        let done = (*lock == LockState::Held).then_some(events.iteration);
         splats.refresh(self.path(), &signal.folder, done);
         *refreshed = Some(Instant::now());
         Ok(folder_state)

@@ -451,7 +451,7 @@ fn ranks_of_other_options_are_refused_before_an_iteration() {
 
 /// A process that sees another folder where the scene is, as on another host. Nothing where the system does not
 /// let its users mount.
-fn with_other_scene(other: &Path, rank: Command, place: &TestFolder) -> Option<Command> {
+fn with_other_scene(other: &Path, rank: &Command, place: &TestFolder) -> Option<Command> {
     let mount = "mount --bind \"$OTHER\" \"$SCENE\"";
     let variables = [("OTHER", other.to_owned()), ("SCENE", place.scene())];
     let mut can = Command::new("unshare");
@@ -474,7 +474,7 @@ fn a_rank_with_another_scene_is_refused_before_an_iteration() {
     overwrite(&other.points(), fs::read(other.points()).unwrap().len() - 60, &[1]);
     let port = free_port();
     let of = |rank| launched(&place, &[], &by_torchrun(rank, 2, port));
-    let Some(second) = with_other_scene(&other.scene(), of(1), &place) else {
+    let Some(second) = with_other_scene(&other.scene(), &of(1), &place) else {
         eprintln!("skipped: this system lets its users mount nothing");
         return;
     };

@@ -538,7 +538,8 @@ mod tests {
     #[test]
     fn invalid_corners_and_values_that_are_not_finite_are_damage() {
         let folder = tempfile::tempdir().unwrap();
-        let cases: [(fn(&mut FaceState), &str); 3] = [
+        type Damage = fn(&mut FaceState);
+        let cases: [(Damage, &str); 3] = [
             (|state| state.faces[1][2] = 5, "`faces.corners` names [2, 1, 5] at row 1 of 5"),
             (
                 |state| state.statistics.reaches_px[2] = f32::NAN,
