@@ -81,14 +81,12 @@ impl fmt::Display for Refusal {
                  --max-points, or train smaller images with -r"
             );
         };
-        write!(
-            f,
-            "other programs hold {:.1} of {:.1} GiB, {:.1} stay free, and {held:.1} of {budget:.1} MiB are \
-             taken. End other programs, or raise --vram-threshold",
-            foreign.gib(),
-            card.gib(),
-            reserve.gib()
-        )
+        let (foreign, card, reserve) = (foreign.gib(), card.gib(), reserve.gib());
+        write!(f, "other programs hold {foreign:.1} of {card:.1} GiB, {reserve:.1} stay free")?;
+        if self.budget > Bytes(0) {
+            write!(f, ", and {held:.1} of {budget:.1} MiB are taken")?;
+        }
+        f.write_str(". End other programs, or raise --vram-threshold")
     }
 }
 

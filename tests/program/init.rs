@@ -69,6 +69,31 @@ fn a_run_starts_from_a_model_and_goes_on_without_its_file() {
 }
 
 #[test]
+fn a_cut_out_object_without_points_starts_inside_its_silhouettes() {
+    let place = TestFolder::empty();
+    let line = "synth --scene=dtu --views=12 --width=48 --height=36 --truth-cells=48 -o SCENE";
+    place.splat(line, &[]).done();
+    // The file begins with the number of its points.
+    fs::write(place.points(), 0_u64.to_le_bytes()).unwrap();
+    // Returns the largest coordinate of the Gaussians.
+    let size = |region: &str, expected: &str| {
+        let flags = [&["--init-num-pts=300", region], &FROZEN[..]].concat();
+        let line = "train --device cpu --iterations 1 -s SCENE -m MODEL";
+        place.splat(line, &flags).says(&[expected]).done();
+        let means = read_ply(&place.ply(1)).unwrap().means;
+        fs::remove_dir_all(place.model()).unwrap();
+        assert_eq!(means.len(), 3 * 300);
+        means.iter().fold(0.0_f32, |most, coordinate| most.max(coordinate.abs()))
+    };
+    let [inside, around] = ["inside the silhouettes", "random ones within"];
+    let cube = size("--init-region=cube", around);
+    // The cube is three times as large as the circle of the cameras, and the object smaller.
+    assert!(size("--init-region=silhouettes", inside) < cube / 3.0);
+    fs::remove_dir_all(place.scene().join("masks")).unwrap();
+    assert_eq!(size("--init-region=silhouettes", around), cube);
+}
+
+#[test]
 fn another_sh_degree_drops_harmonics_or_adds_zeros() {
     let place = TestFolder::with_scene();
     let file = place.path("model.ply");
