@@ -336,7 +336,7 @@ pub enum MotionReach {
     /// All Gaussians.
     All,
     /// Gaussians that no view of the step shows, each at most `longest` world units far. Offsets are proportional to
-    /// variances, so that huge Gaussians would leave the scene for good.
+    /// variances: without the bound, one step throws a huge Gaussian far out of the scene.
     Unseen {
         /// Largest offset of a step, world units.
         longest: f64,

@@ -223,7 +223,10 @@ pub(super) fn settle_by_photographs(
             100.0 * shares.empty,
             if is_cut_out { "all" } else { "seen" }
         );
-        if is_cut_out && is_limit_typed && config.optimize.scale_limit > 0.0 {
+        let is_limited = config.optimize.scale_limit > 0.0
+            && config.optimize.primitive != PrimitiveName::Triangles
+            && config.sugar.checkpoint_path.is_none();
+        if is_cut_out && is_limit_typed && is_limited {
             tracing::warn!(
                 "--scale-limit has no effect: the photographs show an object that was cut out. With --reg-reach seen it \
                  applies"

@@ -20,20 +20,23 @@ const INSPECTED_PHOTOS: usize = 16;
 /// Largest side of a silhouette, px.
 const SIDE_MAX: u32 = 512;
 
-/// Share of all pixels outside the silhouettes from which an object counts as cut out, as for `--reg-reach auto`.
-const CUT_OUT: f64 = 1.0 / 3.0;
+/// Share of masked pixels from which an object counts as cut out.
+const CUT_OUT_SHARE: f64 = 1.0 / 3.0;
 
 /// If no point is inside all silhouettes, one in so many may exclude points: masks have errors.
 const WRONG_MASKS: usize = 10;
 
 /// Number of points that are drawn and tested together.
-const DRAWN: u64 = 1 << 17;
+const POINTS_PER_DRAW: u64 = 1 << 17;
 
-/// Smallest number of points of [`DRAWN`] that show where the object is.
+/// Smallest number of found points that show where the object is.
 const FOUND_MIN: usize = 50;
 
-/// Largest number of draws in the final box. The object fills more than a hundredth of it.
-const DRAWS_MAX: u64 = 100;
+/// Largest number of draws in one box until so many points are found.
+const SEARCH_DRAWS: u64 = 16;
+
+/// Largest number of boxes. Each has less than half of the volume of the one before.
+const BOXES_MAX: u32 = 32;
 
 /// Margin of the box of the found points, as a share of its sides: more may lie beyond the outermost found ones.
 const MARGIN: f64 = 0.1;
@@ -50,22 +53,30 @@ struct Silhouette<'a> {
 }
 
 impl<'a> Silhouette<'a> {
-    fn of(view: &'a View, image: &Image) -> Self {
+    /// Reduces a photograph and its mask. A pixel of the silhouette is outside the object only if all its pixels are,
+    /// because one view excludes a point.
+    fn of(view: &'a View, image: &Image, mask: &[u8]) -> Self {
         let [width, height] = [image.width, image.height].map(|side| side as usize);
         let step = image.width.max(image.height).div_ceil(SIDE_MAX).max(1) as usize;
-        let rows = (0..height).step_by(step);
-        let pixels = rows.flat_map(|y| (0..width).step_by(step).map(move |x| y * width + x));
-        let color = |at: usize| {
-            let is_shown = image.mask.as_ref().is_none_or(|mask| mask[at] != 0);
-            is_shown.then(|| [0, 1, 2].map(|channel| image.rgb[3 * at + channel]))
+        let color = |left: usize, top: usize| {
+            let rows = top..(top + step).min(height);
+            let mut pixels =
+                rows.flat_map(|y| (left..(left + step).min(width)).map(move |x| y * width + x));
+            let shown = pixels.find(|&at| mask[at] != 0)?;
+            Some([0, 1, 2].map(|channel| image.rgb[3 * shown + channel]))
         };
-        Self { view, step, width: width.div_ceil(step), colors: pixels.map(color).collect() }
+        let tops = (0..height).step_by(step);
+        let colors = tops.flat_map(|y| (0..width).step_by(step).map(move |x| (x, y)));
+        let colors = colors.map(|(x, y)| color(x, y)).collect();
+        Self { view, step, width: width.div_ceil(step), colors }
     }
 
     /// Returns the pixel of a point; the outer `None` if it is outside the view.
     fn at(&self, point_world: Vec3<f64>) -> Option<Option<[u8; 3]>> {
         let [column, row] = self.view.pixel_of(point_world)?.map(|px| floor_usize(px) / self.step);
-        Some(self.colors[row * self.width + column])
+        // A point on the right or lower edge belongs to the last pixel.
+        let row = row.min(self.colors.len() / self.width - 1);
+        Some(self.colors[row * self.width + column.min(self.width - 1)])
     }
 }
 
@@ -76,30 +87,30 @@ pub(super) struct Silhouettes<'a> {
 }
 
 impl<'a> Silhouettes<'a> {
-    /// Reads the silhouettes. `None` if the photographs do not show an object that was cut out, or if the cameras do
-    /// not look at one point. Unreadable photographs are skipped, because training reports them.
+    /// Reads the silhouettes. `None` if a photograph has no mask, if they do not show an object that was cut out, or
+    /// if the cameras do not look at one point. Unreadable photographs are skipped, because training reports them.
     pub(super) fn of(dataset: &'a Dataset) -> Option<Self> {
         let train = &dataset.train;
         let focus = Focus::of(train.iter().map(|&view| &dataset.views[view]));
-        let inspected = evenly_spread(INSPECTED_PHOTOS, train.len()).map(|at| train[at]);
+        let mut all = Vec::new();
         // Decode one at a time, because --host-limit has room for one.
-        let all: Vec<_> = inspected
-            .filter_map(|view| {
-                let source = &dataset.sources[view];
-                let source = ImageSource {
-                    alpha: AlphaMeaning::Mask,
-                    depth: None,
-                    normals: None,
-                    ..source.clone()
-                };
-                let may_be_cut_out = source.may_have_mask();
-                let image = may_be_cut_out.then(|| decode(&source).ok()).flatten()?;
-                Some(Silhouette::of(&dataset.views[view], &image))
-            })
-            .collect();
+        for view in evenly_spread(INSPECTED_PHOTOS, train.len()).map(|at| train[at]) {
+            let source = ImageSource {
+                alpha: AlphaMeaning::Mask,
+                depth: None,
+                normals: None,
+                ..dataset.sources[view].clone()
+            };
+            if !source.may_have_mask() {
+                return None;
+            }
+            if let Ok(image) = decode(&source) {
+                all.push(Silhouette::of(&dataset.views[view], &image, image.mask.as_ref()?));
+            }
+        }
         let pixels = all.iter().flat_map(|silhouette| &silhouette.colors);
         let empty = pixels.clone().filter(|pixel| pixel.is_none()).count() as f64;
-        let is_cut_out = empty > CUT_OUT * pixels.count() as f64;
+        let is_cut_out = empty > CUT_OUT_SHARE * pixels.count() as f64;
         (is_cut_out && focus.is_seen).then_some(Self { all, focus })
     }
 
@@ -107,17 +118,43 @@ impl<'a> Silhouettes<'a> {
     /// found where the cameras look.
     pub(super) fn points(&self, count: usize, seed: u64) -> Option<PointCloud> {
         let most_misses = self.all.len() / WRONG_MASKS;
-        self.points_with(0, count, seed).or_else(|| self.points_with(most_misses, count, seed))
+        let (misses, world_box, first) =
+            (0..=most_misses).step_by(most_misses.max(1)).find_map(|misses| {
+                let (world_box, next) = self.object_box(misses, seed)?;
+                Some((misses, world_box, next))
+            })?;
+        // The box has many more points per draw than the search needed, so that these draws suffice.
+        let most_draws = 2 * SEARCH_DRAWS * count.div_ceil(FOUND_MIN) as u64;
+        let mut cloud = PointCloud::default();
+        for draw in first..first + most_draws {
+            let missing = count - cloud.positions.len();
+            for (point, color) in
+                self.draw(&world_box, misses, [seed, draw]).into_iter().take(missing)
+            {
+                cloud.positions.push(point.map(f64::to_f32));
+                cloud.colors.push(color);
+            }
+            if cloud.positions.len() == count {
+                break;
+            }
+        }
+        (cloud.positions.len() == count).then_some(cloud)
     }
 
-    /// Draws points that at most `misses` silhouettes exclude.
-    fn points_with(&self, misses: usize, count: usize, seed: u64) -> Option<PointCloud> {
+    /// Returns a box around the points that at most `misses` silhouettes exclude, and the number of its draws. Starts
+    /// from the cube of the cameras around the point that they look at.
+    fn object_box(&self, misses: usize, seed: u64) -> Option<(WorldBox, u64)> {
         let mut world_box = WorldBox::cube(self.focus.centre, self.focus.radius);
-        // Each box holds all of the object that was found in the one before, until it is hardly smaller.
-        let mut draws = 0;
-        loop {
-            let found = self.draw(&world_box, misses, [seed, draws]);
-            draws += 1;
+        let mut draw = 0;
+        for _ in 0..BOXES_MAX {
+            let mut found = Vec::new();
+            for _ in 0..SEARCH_DRAWS {
+                found.extend(self.draw(&world_box, misses, [seed, draw]));
+                draw += 1;
+                if found.len() >= FOUND_MIN {
+                    break;
+                }
+            }
             if found.len() < FOUND_MIN {
                 return None;
             }
@@ -127,20 +164,7 @@ impl<'a> Silhouettes<'a> {
                 break;
             }
         }
-        let mut cloud = PointCloud::default();
-        for draw in draws..draws + DRAWS_MAX {
-            let missing = count - cloud.positions.len();
-            if missing == 0 {
-                return Some(cloud);
-            }
-            for (point, color) in
-                self.draw(&world_box, misses, [seed, draw]).into_iter().take(missing)
-            {
-                cloud.positions.push(point.map(f64::to_f32));
-                cloud.colors.push(color);
-            }
-        }
-        (cloud.positions.len() == count).then_some(cloud)
+        Some((world_box, draw))
     }
 
     /// Draws points in a box; returns those inside the silhouettes, with their colours.
@@ -158,7 +182,7 @@ impl<'a> Silhouettes<'a> {
                 low[axis] + share * (high[axis] - low[axis])
             })
         };
-        let points = (0..DRAWN).into_par_iter().map(point);
+        let points = (0..POINTS_PER_DRAW).into_par_iter().map(point);
         points.filter_map(|point| Some((point, self.color(point, misses)?))).collect()
     }
 
@@ -231,8 +255,12 @@ mod tests {
         cameras.map(view).collect()
     }
 
-    /// Returns the picture of the ball: a disc of one colour.
-    fn disc(color: [u8; 3]) -> Image {
+    fn image(width: u32, height: u32, rgb: Vec<u8>) -> Image {
+        Image { width, height, rgb, mask: None, depth: None, normals: None }
+    }
+
+    /// Returns the picture of the ball and its mask: a disc of one colour.
+    fn disc(color: [u8; 3]) -> (Image, Vec<u8>) {
         // Radius of the outline of a ball, px.
         let radius_px = 160.0 * RADIUS / (DISTANCE * DISTANCE - RADIUS * RADIUS).sqrt();
         let is_shown = |at: u32| {
@@ -240,12 +268,14 @@ mod tests {
             x.hypot(y) <= radius_px
         };
         let mask = (0..SIDE * SIDE).map(|at| if is_shown(at) { 255 } else { 0 }).collect();
-        let rgb = (0..SIDE * SIDE).flat_map(|_| color).collect();
-        Image { width: SIDE, height: SIDE, rgb, mask: Some(mask), depth: None, normals: None }
+        (image(SIDE, SIDE, (0..SIDE * SIDE).flat_map(|_| color).collect()), mask)
     }
 
     fn silhouettes(views: &[View]) -> Silhouettes<'_> {
-        let of_view = |(at, view): (u8, _)| Silhouette::of(view, &disc([40 * (at % 6), 100, 20]));
+        let of_view = |(at, view): (u8, _)| {
+            let (image, mask) = disc([40 * (at % 6), 100, 20]);
+            Silhouette::of(view, &image, &mask)
+        };
         Silhouettes { all: (0..).zip(views).map(of_view).collect(), focus: Focus::of(views.iter()) }
     }
 
@@ -264,6 +294,39 @@ mod tests {
         assert!((4000..4800).contains(&inside), "{inside} of 5000 are in the ball");
         // Means of 0, 40, … 200.
         assert!(cloud.colors.iter().all(|&color| color == [100, 100, 20]));
+    }
+
+    #[test]
+    fn the_seed_decides_about_the_points() {
+        let views = views();
+        let draw = |seed: u64| silhouettes(&views).points(200, seed).unwrap().positions;
+        assert_eq!(draw(3), draw(3));
+        assert!(draw(3) != draw(4));
+    }
+
+    #[test]
+    fn pixels_are_reduced_without_losing_thin_parts() {
+        let [width, height] = [1100, 700];
+        // A line of one pixel and a corner are shown; colours are the positions.
+        let is_shown = |x: u32, y: u32| x == 301 || (x >= 1000 && y >= 600);
+        let pixels = (0..width * height).map(|at| [at % width, at / width]);
+        let mask: Vec<u8> =
+            pixels.clone().map(|[x, y]| if is_shown(x, y) { 255 } else { 0 }).collect();
+        let byte = |value: u32| u8::try_from(value / 5).unwrap();
+        let rgb = pixels.flat_map(|[x, y]| [byte(x), byte(y), 7]).collect();
+        let camera = Camera { width, height, focal_px: [1000.0; 2], centre_px: [0.0; 2] };
+        let rotation = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        let pose = Pose { rotation, translation: [0.0; 3] };
+        let view = View { name: "a.png".to_owned(), camera, pose };
+        let silhouette = Silhouette::of(&view, &image(width, height, rgb), &mask);
+        assert_eq!([silhouette.step, silhouette.width], [3, 367]);
+        let at = |x_px: f64, y_px: f64| silhouette.at([x_px / 1000.0, y_px / 1000.0, 1.0]);
+        assert_eq!(at(300.5, 0.5), Some(Some([60, 0, 7])));
+        assert_eq!(at(302.5, 500.5), Some(Some([60, 99, 7])));
+        assert_eq!(at(303.5, 500.5), Some(None));
+        assert_eq!(at(500.5, 301.5), Some(None));
+        assert_eq!(at(1099.9, 699.9), Some(Some([219, 139, 7])));
+        assert_eq!([at(-0.1, 10.0), at(1100.1, 10.0), at(10.0, 700.1)], [None; 3]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::settle::MOST_VERTICES;
 use super::silhouettes::Silhouettes;
 use splat_formats::{SplatFormat, SplatPrimitive, SpzAxes};
 
-use crate::config::{Config, InitRegion, PrimitiveName};
+use crate::config::{Config, InitRegion, OptimizeOptions, PrimitiveName};
 use crate::dataset::{Dataset, Frame, PointCloud};
 use crate::export::{
     PlyError, PlyModel, PlyTriangles, frame_of_file, gaussians_of, read_ply_model,
@@ -332,9 +332,12 @@ fn starting_points<'a>(
     Ok(Cow::Owned(random_points(count, centre, half_side, config.run.seed)))
 }
 
-/// Draws the points of `--init-region silhouettes`. `None` if the photographs do not show an object that was cut out.
+/// Draws the points of `--init-region silhouettes`. `None` if the photographs do not show an object that was cut out,
+/// or if `--init-extent` asks for a cube.
 fn points_in_silhouettes(dataset: &Dataset, config: &Config, count: usize) -> Option<PointCloud> {
-    if config.optimize.init_region == InitRegion::Cube {
+    let OptimizeOptions { init_region, init_extent, .. } = config.optimize;
+    let has_usual_extent = init_extent == OptimizeOptions::default().init_extent;
+    if init_region == InitRegion::Cube || !has_usual_extent {
         return None;
     }
     let points = Silhouettes::of(dataset)?.points(count, config.run.seed)?;

@@ -186,7 +186,7 @@ impl Task for Training<'_> {
         let images = open_images(&dataset, &resolved.config.memory, room.taken)?;
         check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
-        // part of the run's memory.
+        // part of the run's memory. Only silhouettes of a scene without points were read before.
         settle_by_photographs(&mut resolved.config, &dataset, done, is_limit_typed);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));

@@ -109,7 +109,8 @@ options! {
         /// With budget, rate of the noise out of view
         ///
         /// Gaussians that are nearly transparent and that no view of the step shows move at random, and some find a place
-        /// where they are of use. The unit is the learning rate of the positions.
+        /// where they are of use. In a step they move by at most the cameras' viewing distance. The unit is the learning
+        /// rate of the positions.
         #[arg(value_name = "RATE")]
         unseen_noise_lr: f64 = 0.0, is rate, idle NO_UNSEEN_NOISE, OF_TRIANGLES;
 

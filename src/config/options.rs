@@ -419,10 +419,11 @@ options! {
         #[arg(value_name = "N")]
         init_num_pts: u32 = 100_000, is count, idle INIT;
 
-        /// Places of the Gaussians of a scene without points
+        /// Region of the Gaussians of a scene without points
         ///
-        /// silhouettes needs an object that was cut out: more than a third of the photographs' pixels are masked or
-        /// transparent. Other scenes get the cube.
+        /// silhouettes needs an object that was cut out: all photographs have masks or alpha channels, and more than a
+        /// third of their pixels are masked or transparent. Other scenes get the cube, and so do all with another
+        /// --init-extent.
         #[arg(value_enum, value_name = "WHERE")]
         init_region: InitRegion = InitRegion::Cube, idle INIT;
 
@@ -431,7 +432,7 @@ options! {
         /// The Gaussians of a scene without points fill a cube (--init-region cube). Its half side is
         /// this, times the extent of the cameras.
         #[arg(value_name = "X")]
-        init_extent: f64 = 3.0, is positive;
+        init_extent: f64 = 3.0, is positive, idle INIT;
 
         /// Opacity of Gaussians made of points
         ///

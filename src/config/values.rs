@@ -142,7 +142,7 @@ pub enum RegReach {
     Auto,
 }
 
-/// Places of the Gaussians of a scene without points.
+/// Region of the Gaussians of a scene without points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InitRegion {

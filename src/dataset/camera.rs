@@ -94,7 +94,7 @@ impl View {
         let [x, y, z] = add(mul(rotation, point_world), *translation);
         let Camera { width, height, focal_px, centre_px } = self.camera;
         let px = [0, 1].map(|axis| [x, y][axis] / z * focal_px[axis] + centre_px[axis]);
-        let is_inside = |axis: usize, side: u32| (0.0..f64::from(side)).contains(&px[axis]);
+        let is_inside = |axis: usize, side: u32| (0.0..=f64::from(side)).contains(&px[axis]);
         (z > 0.0 && is_inside(0, width) && is_inside(1, height)).then_some(px)
     }
 

@@ -83,7 +83,7 @@ impl fmt::Display for Refusal {
         };
         let (foreign, card, reserve) = (foreign.gib(), card.gib(), reserve.gib());
         write!(f, "other programs hold {foreign:.1} of {card:.1} GiB, {reserve:.1} stay free")?;
-        if self.budget > Bytes(0) {
+        if self.held.max(self.budget) > Bytes(0) {
             write!(f, ", and {held:.1} of {budget:.1} MiB are taken")?;
         }
         f.write_str(". End other programs, or raise --vram-threshold")

@@ -49,6 +49,9 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
     train("seen", "seen", "1,0,0");
     place.assert_same(["place", "seen"], ITERATIONS);
     train("all", "all", "1,0,0");
+    // A preset's limit is not typed.
+    let untyped = ["--preset=fast", "--max-points=400", "--background=0,0,0"];
+    trained(&place, "untyped", &untyped).omits(&["--scale-limit has no effect"]);
     assert!(gaussians(&place, "all") != gaussians(&place, "seen"));
     // A resumed run keeps the choice, though it shows other photographs.
     let longer = ["--resume", "--iterations=20", "--background=0,0,0"];
