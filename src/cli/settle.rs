@@ -1,5 +1,6 @@
 //! Values that follow from the scene: number of Gaussians, background, masks.
 
+use super::silhouettes::CUT_OUT_SHARE;
 use crate::config::{Color, Config, PrimitiveName, RegReach, StrategyName, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
 use crate::train::forecast;
@@ -189,7 +190,7 @@ struct ColorMatch {
 const COLOR_MATCHES: [ColorMatch; 2] = [ColorMatch { tolerance: 2, most: 0.05 }, NEAR];
 
 /// Rule for colours near the background's. Objects count as cut out if masked and matching pixels exceed this share.
-const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: 1.0 / 3.0 };
+const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: CUT_OUT_SHARE };
 
 /// Sets the training background and the reach of the opacity and scale regularization from the photographs. `done`:
 /// iterations that are done. The background stays if density control is already over. Warns if a typed

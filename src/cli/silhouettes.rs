@@ -21,10 +21,11 @@ const INSPECTED_PHOTOS: usize = 16;
 const SIDE_MAX: u32 = 512;
 
 /// Share of masked pixels from which an object counts as cut out.
-const CUT_OUT_SHARE: f64 = 1.0 / 3.0;
+pub(super) const CUT_OUT_SHARE: f64 = 1.0 / 3.0;
 
-/// If no point is inside all silhouettes, one in so many may exclude points: masks have errors.
-const WRONG_MASKS: usize = 10;
+/// Number of silhouettes per wrong one. Masks have errors, so that wrong ones count if no point is inside all
+/// silhouettes.
+const PER_WRONG_MASK: usize = 10;
 
 /// Number of points that are drawn and tested together.
 const POINTS_PER_DRAW: u64 = 1 << 17;
@@ -32,7 +33,7 @@ const POINTS_PER_DRAW: u64 = 1 << 17;
 /// Smallest number of found points that show where the object is.
 const FOUND_MIN: usize = 50;
 
-/// Largest number of draws in one box until so many points are found.
+/// Largest number of draws in one box until [`FOUND_MIN`] points are found.
 const SEARCH_DRAWS: u64 = 16;
 
 /// Largest number of boxes. Each has less than half of the volume of the one before.
@@ -117,13 +118,13 @@ impl<'a> Silhouettes<'a> {
     /// Draws points inside the silhouettes uniformly, with the mean colours of their pixels. `None` if no object is
     /// found where the cameras look.
     pub(super) fn points(&self, count: usize, seed: u64) -> Option<PointCloud> {
-        let most_misses = self.all.len() / WRONG_MASKS;
+        let most_misses = self.all.len() / PER_WRONG_MASK;
         let (misses, world_box, first) =
             (0..=most_misses).step_by(most_misses.max(1)).find_map(|misses| {
                 let (world_box, next) = self.object_box(misses, seed)?;
                 Some((misses, world_box, next))
             })?;
-        // The box has many more points per draw than the search needed, so that these draws suffice.
+        // The search found FOUND_MIN points in at most SEARCH_DRAWS draws of a larger box. Twice as many allow for chance.
         let most_draws = 2 * SEARCH_DRAWS * count.div_ceil(FOUND_MIN) as u64;
         let mut cloud = PointCloud::default();
         for draw in first..first + most_draws {

@@ -55,7 +55,7 @@ pub fn ended(child: Child) -> Ended {
     child.wait_with_output().unwrap().into()
 }
 
-/// The program where files cannot grow beyond so many KiB, as on a full disk.
+/// Returns the program with a limit of `kib` KiB on the size of a file, as on a full disk.
 pub fn on_full_disk(kib: u32) -> assert_cmd::Command {
     let mut command = assert_cmd::Command::new("bash");
     command.env_remove("SPLAT_LOG").args(["-c", &format!("ulimit -f {kib}; exec \"$@\""), "bash"]);
@@ -354,7 +354,7 @@ impl TestFolder {
         end(self.train_into(model).arg("--start-checkpoint").arg(checkpoint).args(flags))
     }
 
-    /// Trains where files cannot grow beyond so many KiB.
+    /// Trains with a limit of `kib` KiB on the size of a file.
     pub fn train_on_full_disk(&self, kib: u32, flags: &[&str]) -> Ended {
         let mut command = on_full_disk(kib);
         command.args(["train", "--device=cpu", "-s"]).arg(self.scene());

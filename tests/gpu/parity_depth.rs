@@ -172,7 +172,8 @@ fn absolute_gradients_agree_with_the_oracle<B: TrainDevice>(device: &mut B) {
                 assert_eq!(found_sums.len(), if sums_there { count } else { 0 }, "{what}");
                 assert_sums_agree(found_sums, &expected.absolute_norm_sums, 1e-3, &what);
                 let norms = (&found.gradient_norm_sums, &expected.gradient_norm_sums);
-                // Of squares twice the errors of their roots remain, and where the pixels hardly disagree they cancel.
+                // A square has twice the relative error of its root, and sums cancel where the pixels hardly
+                // disagree.
                 let relative = if statistics == Statistics::Disagreement { 1e-2 } else { 1e-3 };
                 assert_sums_agree(norms.0, norms.1, relative, &what);
                 sums.push(found);

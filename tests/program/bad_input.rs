@@ -231,7 +231,7 @@ fn a_ply_with_missing_columns_or_rows_is_refused() {
     place.run("render", &[]).refused(3, &[text(&place.model())]);
 }
 
-/// Goes on from iteration 2 to 4 where files cannot grow beyond so many KiB.
+/// Continues from iteration 2 to 4 with a limit of `kib` KiB on the size of a file.
 #[cfg(unix)]
 fn resumed_on_a_full_disk(place: &TestFolder, kib: u32) -> Ended {
     let checkpoint = place.checkpoint(2);

@@ -214,7 +214,7 @@ fn of_a_resumed_run_the_later_part_counts() {
         let reports = found[key].as_array().unwrap().iter();
         reports.map(|it| it["iteration"].as_u64().unwrap()).collect()
     };
-    // Of the buffers, only the first part's up to where it was resumed.
+    // The records of buffers are only those of the first part, up to where it was resumed.
     let buffers = iterations("buffers");
     assert!(buffers.iter().all(|&iteration| iteration == 100), "{buffers:?}");
     assert_eq!(iterations("growth"), [100, 200, 300]);
