@@ -9,6 +9,7 @@
 // rows in registers. Along rows, a thread is a run of RUN neighbours in one row of the step; the rows are in shared
 // memory, and each belongs to one warp. Therefore a step needs two barriers: when columns hand `rows` to runs, and when
 // runs hand it back.
+// At masked pixels the photograph has `empty_color`, and the view's difference from it is scaled by `empty_weight`.
 // Shapes: image and d_image [h, w, 3], target [h, w, 3] in 8 bits, mask [h, w].
 //
 // `shrink`: downscales a photograph by an integer divisor, by averaging squares of pixels. One thread per pixel of the
@@ -83,7 +84,7 @@ __device__ inline uint32_t pixel_at(const Strip& strip, int px, int py) {
            static_cast<uint32_t>(min(max(px, 0), strip.width - 1));
 }
 
-// Reads COUNT rows of the column from row FIRST on; masked pixels are 0.
+// Reads COUNT rows of the column from row FIRST on.
 template <int FIRST, int COUNT>
 __device__ inline void load(Column& held, const LossArgs& a, const Strip& strip, int top) {
     const float* __restrict__ image = a.image;
@@ -100,11 +101,14 @@ __device__ inline void load(Column& held, const LossArgs& a, const Strip& strip,
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) held.y[FIRST + i] = __fmul_rn(y[i], 1.0f / 255.0f);
     if (mask) {
+        const float empty = a.empty_color[strip.channel], weight = a.empty_weight;
 #pragma unroll
         for (int i = FIRST; i < FIRST + COUNT; ++i) {
             const bool kept = mask[pixel_at(strip, px, top + i)] != 0;
-            held.x[i] = kept ? held.x[i] : 0.0f;
-            held.y[i] = kept ? held.y[i] : 0.0f;
+            // Without a weight, NaN is masked too.
+            const float faded = weight > 0.0f ? empty + weight * (held.x[i] - empty) : empty;
+            held.x[i] = kept ? held.x[i] : faded;
+            held.y[i] = kept ? held.y[i] : empty;
         }
     }
     if (a.clamp) {
@@ -250,8 +254,12 @@ __device__ inline void store(const Column& held, const LossArgs& a, const Strip&
     }
     // The image was masked, so its gradient is.
     if (mask) {
+        const float weight = a.empty_weight;
 #pragma unroll
-        for (int i = 0; i < STEP; ++i) d_x[i] = mask[pixel_at(strip, px, top + i)] ? d_x[i] : 0.0f;
+        for (int i = 0; i < STEP; ++i) {
+            const bool kept = mask[pixel_at(strip, px, top + i)] != 0;
+            d_x[i] = kept ? d_x[i] : weight > 0.0f ? weight * d_x[i] : 0.0f;
+        }
     }
     float* __restrict__ d_image = a.d_image;
     const int values_wide = strip.width * 3;

@@ -106,6 +106,10 @@ abi! {
         pub d_values: [f32; TERM_VALUES as usize],
         /// Not 0: the image is clamped to 0..1 first.
         pub clamp: u32,
+        /// Colour of masked pixels of the target.
+        pub empty_color: [f32; 3],
+        /// Weight of masked pixels.
+        pub empty_weight: f32,
     }
 
     /// `lpips_input`: rows of the render and of its photograph as inputs of the network.

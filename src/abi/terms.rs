@@ -38,6 +38,9 @@ pub enum Term {
     Photometric {
         /// λ.
         lambda_dssim: f64,
+        /// Weight of masked pixels, 0..1. At 0 both images are black there. Otherwise the photograph has the background's
+        /// colour there, and the render's difference from it counts with this weight.
+        empty_weight: f64,
     },
     /// Mean absolute error of the inverse depths against the photograph's map. Without a map it has no value and no
     /// gradient.
@@ -177,8 +180,8 @@ impl Term {
     /// Returns the derivative of [`Self::loss`] by the value at index `place`.
     pub fn d_loss(&self, place: u32) -> f64 {
         match (self, place) {
-            (Self::Photometric { lambda_dssim }, VALUE_L1) => 1.0 - lambda_dssim,
-            (Self::Photometric { lambda_dssim }, VALUE_SSIM) => -lambda_dssim,
+            (Self::Photometric { lambda_dssim, .. }, VALUE_L1) => 1.0 - lambda_dssim,
+            (Self::Photometric { lambda_dssim, .. }, VALUE_SSIM) => -lambda_dssim,
             _ => 1.0,
         }
     }
@@ -186,7 +189,7 @@ impl Term {
     /// Returns the term's loss from the means of all values.
     pub fn loss(&self, means: &Means) -> f64 {
         match self {
-            Self::Photometric { lambda_dssim } => {
+            Self::Photometric { lambda_dssim, .. } => {
                 let [l1, ssim] = [VALUE_L1, VALUE_SSIM].map(|place| means[place as usize]);
                 (1.0 - lambda_dssim) * l1 + lambda_dssim * (1.0 - ssim)
             }
@@ -270,7 +273,17 @@ pub struct Terms {
 impl Terms {
     /// Returns the loss of 3D Gaussian splatting: [`Term::Photometric`] alone.
     pub fn photometric(lambda_dssim: f64) -> Self {
-        Self::default().with(Term::Photometric { lambda_dssim }, 1.0)
+        Self::default().with(Term::Photometric { lambda_dssim, empty_weight: 0.0 }, 1.0)
+    }
+
+    /// Returns the weight of masked pixels in the colours' term.
+    pub fn empty_weight(&self) -> f64 {
+        self.active()
+            .find_map(|weighted| match weighted.term {
+                Term::Photometric { empty_weight, .. } => Some(empty_weight),
+                _ => None,
+            })
+            .unwrap_or(0.0)
     }
 
     /// Returns the terms with another one, which replaces one of its kind.
@@ -385,7 +398,7 @@ mod tests {
     use super::*;
 
     const ALL: [Term; 10] = [
-        Term::Photometric { lambda_dssim: 0.2 },
+        Term::Photometric { lambda_dssim: 0.2, empty_weight: 0.1 },
         Term::InverseDepth,
         Term::NormalMap,
         Term::DepthNormal { depths: NormalDepths::All },

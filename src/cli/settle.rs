@@ -9,7 +9,7 @@ use crate::train::forecast;
 const MAX_GAUSSIANS: u64 = 5_000_000;
 
 /// Number of Gaussians that small photographs still allow, ...
-const MIN_GAUSSIANS: u64 = 200_000;
+const MIN_GAUSSIANS: u64 = 280_000;
 
 /// ... limited to one Gaussian per this number of pixels.
 const MIN_PIXELS_PER_GAUSSIAN: u64 = 40;
@@ -193,13 +193,13 @@ const COLOR_MATCHES: [ColorMatch; 2] = [ColorMatch { tolerance: 2, most: 0.05 },
 const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: CUT_OUT_SHARE };
 
 /// Sets the training background and the reach of the opacity and scale regularization from the photographs. `done`:
-/// iterations that are done. The background stays if density control is already over. Warns if a typed
-/// `scale_limit` does not apply to these photographs.
+/// iterations that are done. The background stays if density control is already over. Warns of options that were
+/// typed and do not apply to these photographs.
 pub(super) fn settle_by_photographs(
     config: &mut Config,
     dataset: &Dataset,
     done: u32,
-    is_limit_typed: bool,
+    is_typed: impl Fn(&str) -> bool,
 ) {
     let is_idle = config.optimize.random_background
         || config.sugar.checkpoint_path.is_some()
@@ -227,10 +227,16 @@ pub(super) fn settle_by_photographs(
         let is_limited = config.optimize.scale_limit > 0.0
             && config.optimize.primitive != PrimitiveName::Triangles
             && config.sugar.checkpoint_path.is_none();
-        if is_cut_out && is_limit_typed && is_limited {
+        if is_cut_out && is_typed("scale_limit") && is_limited {
             tracing::warn!(
                 "--scale-limit has no effect: the photographs show an object that was cut out. With --reg-reach seen it \
                  applies"
+            );
+        }
+        if !is_cut_out && is_typed("empty_weight") && config.optimize.empty_weight > 0.0 {
+            tracing::warn!(
+                "--empty-weight has no effect: the photographs do not show an object that was cut out. With --reg-reach \
+                 all it applies"
             );
         }
     }
@@ -354,13 +360,13 @@ mod tests {
     fn small_photographs_allow_one_gaussian_per_forty_pixels() {
         for (pixels, gaussians) in [
             (8_000_000_000, 5_000_000),
-            (86_407_462, 246_878),
-            (35_000_001, 200_000),
+            (86_407_462, 345_629),
+            (35_000_001, 280_000),
             (1_350_000, 33_750),
             (806_400, 20_160),
             (9, 1),
         ] {
-            assert_eq!(gaussians_for(pixels, 350), gaussians, "{pixels} pixels");
+            assert_eq!(gaussians_for(pixels, 250), gaussians, "{pixels} pixels");
         }
     }
 
@@ -446,7 +452,7 @@ mod tests {
         let command = Config::augment_args(Command::new("splat"));
         for (flag, numbers) in [
             ("max_points", &["40 pixels", "60 of the", "6,000,000", "4,000,000"][..]),
-            ("pixels_per_gaussian", &["5,000,000", "200,000", "40 pixels"]),
+            ("pixels_per_gaussian", &["5,000,000", "280,000", "40 pixels"]),
             ("few_view_passes", &["6,000 images", "5.6 billion", "32 passes", "every 6 passes"]),
             ("opacity_reset_interval", &["100 images"]),
         ] {

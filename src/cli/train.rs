@@ -168,10 +168,10 @@ impl Task for Training<'_> {
         log_run(&resolved, &dataset, limit, now);
         warn_about_background(&dataset, &resolved.config);
         let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
-        let is_limit_typed = is_typed(matches, "scale_limit");
+        let is_typed = |option: &str| is_typed(matches, option);
         if device.world() > 1 {
             // The other ranks receive the settled options.
-            settle_by_photographs(&mut resolved.config, &dataset, done, is_limit_typed);
+            settle_by_photographs(&mut resolved.config, &dataset, done, is_typed);
             if device.info().uuid.is_some() {
                 check_tile_count(&dataset)?;
             }
@@ -187,7 +187,7 @@ impl Task for Training<'_> {
         check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory. Only silhouettes of a scene without points were read before.
-        settle_by_photographs(&mut resolved.config, &dataset, done, is_limit_typed);
+        settle_by_photographs(&mut resolved.config, &dataset, done, is_typed);
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);

@@ -149,10 +149,10 @@ options! {
 
         /// Pixels of the training views for each Gaussian
         ///
-        /// The default of --max-points with budget: at most 5,000,000, at least 200,000 (or one for 40 pixels, if that is
+        /// The default of --max-points with budget: at most 5,000,000, at least 280,000 (or one for 40 pixels, if that is
         /// less).
         #[arg(value_name = "N")]
-        pixels_per_gaussian: u32 = 350, is count, idle when(
+        pixels_per_gaussian: u32 = 250, is count, idle when(
             |run| {
                 run.is_trained
                     || run.has_max_points

@@ -291,6 +291,21 @@ options! {
             "with --primitive triangles, with --reg-reach all, or with -c",
         );
 
+        /// Weight of masked pixels around an object that was cut out
+        ///
+        /// In the loss, masked pixels count with this weight and have the background's colour, so that nothing remains around
+        /// the object. 0 ignores masked pixels. So do photographs that do not show an object that was cut out (--reg-reach
+        /// seen), whose masks may hide what exists.
+        #[arg(value_name = "WEIGHT")]
+        empty_weight: f64 = 0.0, is share, idle when(
+            |config| {
+                config.optimize.reg_reach == RegReach::Seen
+                    || config.optimize.exposure
+                    || config.optimize.bilateral_grid
+            },
+            "with --reg-reach seen, --exposure, or --bilateral-grid",
+        );
+
         /// With budget, decay of the SH coefficients above degree 0
         ///
         /// After each step these coefficients of the Gaussians in view are multiplied by 1 - RATE times their learning rate
@@ -311,15 +326,17 @@ options! {
         ///
         /// seen keeps what few views show, and suits photographs of rooms and landscapes. all also removes what no view
         /// shows, and suits objects that were cut out. auto takes all if more than a third of the photographs' pixels are
-        /// masked or within 16 of 255 steps of the background's colour. The run stores the choice.
+        /// masked or within 16 of 255 steps of the background's colour. --scale-limit applies with seen, --empty-weight with all.
+        /// The run stores the choice.
         #[arg(value_enum, value_name = "WHICH")]
         reg_reach: RegReach = RegReach::All, idle when(
             |config| {
                 config.optimize.opacity_reg == 0.0
                     && config.optimize.scale_reg == 0.0
                     && config.optimize.scale_limit == 0.0
+                    && config.optimize.empty_weight == 0.0
             },
-            "without --opacity-reg, --scale-reg and --scale-limit",
+            "without --opacity-reg, --scale-reg, --scale-limit and --empty-weight",
         );
 
         /// Learn an affine colour change per photograph

@@ -3,7 +3,7 @@
 use super::coarse::CoarseSchedule;
 use super::schedule;
 use crate::backend::{NormalDepths, SampleRule, Term, Terms};
-use crate::config::{Config, OptimizeOptions, PrimitiveName, Regularize, SugarOptions};
+use crate::config::{Config, OptimizeOptions, PrimitiveName, RegReach, Regularize, SugarOptions};
 use crate::dataset::ImageSource;
 
 /// Weight of the mean entropy of the opacities.
@@ -28,7 +28,10 @@ struct TermRow {
 
 const ROWS: [TermRow; 11] = [
     TermRow {
-        term: |moment| Term::Photometric { lambda_dssim: moment.optimize.lambda_dssim },
+        term: |moment| Term::Photometric {
+            lambda_dssim: moment.optimize.lambda_dssim,
+            empty_weight: empty_weight(moment.optimize),
+        },
         weight: |_| 1.0,
         window: |_| true,
         due: |_| true,
@@ -94,6 +97,14 @@ const ROWS: [TermRow; 11] = [
         due: |moment| moment.extras.other_view,
     },
 ];
+
+/// Returns the weight of masked pixels. Masks that cut no object out may hide what exists. Learned colours would change
+/// the background.
+fn empty_weight(options: &OptimizeOptions) -> f64 {
+    let is_cut_out = options.reg_reach == RegReach::All;
+    let has_own_colors = options.exposure || options.bilateral_grid;
+    if is_cut_out && !has_own_colors { options.empty_weight } else { 0.0 }
+}
 
 /// Stage of an iteration.
 #[derive(Clone, Copy, Debug)]
@@ -311,6 +322,20 @@ mod tests {
         });
         assert_eq!(Some(weights[0]), schedule::depth_weight(&config.optimize, 1));
         assert!(weights[0] > 0.0 && weights[1] == 0.0, "{weights:?}");
+    }
+
+    #[test]
+    fn masked_pixels_count_around_a_cut_out_object_without_colours_of_its_photographs() {
+        let weight = |change: fn(&mut OptimizeOptions)| {
+            let mut config = Config::default();
+            (config.optimize.empty_weight, config.optimize.reg_reach) = (0.1, RegReach::All);
+            change(&mut config.optimize);
+            active(&config, TrainingStage::Photometric, 1, ViewExtras::default()).empty_weight()
+        };
+        assert_eq!(weight(|_| ()), 0.1);
+        assert_eq!(weight(|options| options.reg_reach = RegReach::Seen), 0.0);
+        assert_eq!(weight(|options| options.exposure = true), 0.0);
+        assert_eq!(weight(|options| options.bilateral_grid = true), 0.0);
     }
 
     #[test]

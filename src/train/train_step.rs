@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_key_is_averaged_over_the_views_that_have_it() {
-        let photometric = Term::Photometric { lambda_dssim: 0.2 };
+        let photometric = Term::Photometric { lambda_dssim: 0.2, empty_weight: 0.0 };
         let mut mean = MeanLosses::default();
         mean.add(terms(&[photometric]), [values(0.5, &[("l1", 0.25)]), LossValues::default()]);
         let with_depths = values(1.5, &[("l1", 0.75), ("depth_l1", 4.0)]);

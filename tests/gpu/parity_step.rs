@@ -17,6 +17,7 @@ each_backend!(
     gradients_agree_with_the_oracle,
     gradients_agree_at_every_degree_stored_and_in_use,
     gradients_agree_whatever_the_size_and_the_loss,
+    masked_pixels_have_the_loss_and_the_gradients_of_the_oracle,
     gradients_agree_where_the_jacobian_is_held_to_the_guard_band,
     a_step_goes_down_the_mean_gradient_of_its_views,
     what_density_control_is_told_agrees_with_the_oracle,
@@ -64,6 +65,19 @@ fn gradients_agree_whatever_the_size_and_the_loss<B: TrainDevice>(device: &mut B
             assert_gradients_agree(&found, &expected, (gradient_tolerance(size), &what));
         }
     }
+}
+
+fn masked_pixels_have_the_loss_and_the_gradients_of_the_oracle<B: TrainDevice>(device: &mut B) {
+    let gaussians = tame_gaussians(60, 3, 3);
+    let mut shot = shot(&gaussians, &view(), settings(3, 3), (3, Counted::Some));
+    let mut losses = Vec::new();
+    for empty_weight in [0.0, 0.03, 0.4, 1.0] {
+        let photometric = Term::Photometric { lambda_dssim: 0.2, empty_weight };
+        shot.terms = Terms::default().with(photometric, 1.0);
+        let what = format!("weight {empty_weight}");
+        losses.push(assert_first_steps_agree(device, &gaussians, &shot, &what).loss.total);
+    }
+    assert!(losses.is_sorted_by(|less, more| less < more), "{losses:?}");
 }
 
 fn gradients_agree_where_the_jacobian_is_held_to_the_guard_band<B: TrainDevice>(device: &mut B) {

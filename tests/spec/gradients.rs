@@ -109,11 +109,16 @@ fn gaussians() -> Gaussians {
 #[test]
 fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
     let depths = DrawSettings { inverse_depth: true, ..COLOURS };
-    for (masked, drawing, weight) in
-        [(false, COLOURS, 0.0), (true, COLOURS, 0.0), (true, depths, 0.4)]
-    {
-        let terms =
-            Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight);
+    for (masked, empty_weight, drawing, weight) in [
+        (false, 0.0, COLOURS, 0.0),
+        (true, 0.0, COLOURS, 0.0),
+        (true, 0.3, COLOURS, 0.0),
+        (true, 0.0, depths, 0.4),
+    ] {
+        let terms = Terms::default()
+            .with(Term::Photometric { lambda_dssim: 0.2, empty_weight }, 1.0)
+            .with(Term::InverseDepth, weight)
+            .with(Term::NormalMap, weight);
         let mut model = Cpu::<f64>::new().upload(&gaussians()).unwrap();
         let compared = (&Arc::new(target(masked)), &terms, &[][..]);
         let compared = assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL);

@@ -235,7 +235,8 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
             near.check(model)?;
         }
         let (mut maps, mut means) = (ComparedMaps::NOTHING, Means::default());
-        let d_image = loss::loss(self.compared(), self.canvas.size, target, terms, &mut means)?;
+        let shown = (self.compared(), self.drawing.background);
+        let d_image = loss::loss(shown, self.canvas.size, target, terms, &mut means)?;
         for Weighted { term, weight } in terms.active() {
             match *term {
                 Term::InverseDepth => {

@@ -12,17 +12,26 @@ use crate::math::{Divisor, Real};
 
 /// Evaluates the colour terms and returns the gradient of the image, `[height, width, 3]`.
 ///
-/// Both images are multiplied by the photograph's mask, if any. Means are over all pixels.
+/// Masked pixels are those of [`Term::Photometric`]. Means are over all pixels.
 pub(crate) fn loss<R: Real>(
-    image: &[R],
+    (image, background): (&[R], [f32; 3]),
     view_px: [u32; 2],
     target: &Image,
     terms: &Terms,
     means: &mut Means,
 ) -> Result<Vec<R>, DeviceError> {
     let size = common_size(view_px, target)?;
-    let truth = masked(target.rgb.iter().map(|&v| R::of(f64::from(v) / 255.0)), target);
-    let image = masked(image.iter().copied(), target);
+    let weight = R::of(terms.empty_weight());
+    let is_empty = weight > R::ZERO;
+    let empty = background.map(|value| if is_empty { R::of_f32(value) } else { R::ZERO });
+    let truth = target.rgb.iter().map(|&v| R::of(f64::from(v) / 255.0));
+    let truth = at_masked(truth, target, |_, channel| empty[channel]);
+    // Without a weight, NaN is masked too.
+    let faded = |value, channel: usize| match is_empty {
+        true => empty[channel] + weight * (value - empty[channel]),
+        false => R::ZERO,
+    };
+    let image = at_masked(image.iter().copied(), target, faded);
     let mut d_image = vec![R::ZERO; image.len()];
     for weighted in terms.active() {
         if let Term::Photometric { .. } = weighted.term {
@@ -34,7 +43,8 @@ pub(crate) fn loss<R: Real>(
         }
     }
     // The rendered image was masked, so its gradient is.
-    Ok(masked(d_image.into_iter(), target))
+    let d_faded = |d_value, _| if is_empty { weight * d_value } else { R::ZERO };
+    Ok(at_masked(d_image.into_iter(), target, d_faded))
 }
 
 /// Measures an image in double precision, regardless of the image's precision.
@@ -78,11 +88,20 @@ fn l1<R: Real>(image: &[R], truth: &[R], weight: f64, d_image: &mut [R]) -> f64 
 
 /// Returns the values of an image, 0 at masked pixels.
 pub(crate) fn masked<R: Real>(values: impl Iterator<Item = R>, target: &Image) -> Vec<R> {
+    at_masked(values, target, |_, _| R::ZERO)
+}
+
+/// Returns the values of an image. Those of masked pixels become the result of `change` for a value and its channel.
+fn at_masked<R: Real>(
+    values: impl Iterator<Item = R>,
+    target: &Image,
+    change: impl Fn(R, usize) -> R,
+) -> Vec<R> {
     match &target.mask {
         None => values.collect(),
         Some(mask) => values
-            .zip(mask.iter().flat_map(|&m| [m; 3]))
-            .map(|(value, m)| if m == 0 { R::ZERO } else { value })
+            .zip(mask.iter().flat_map(|&m| [(m, 0), (m, 1), (m, 2)]))
+            .map(|(value, (m, channel))| if m == 0 { change(value, channel) } else { value })
             .collect(),
     }
 }

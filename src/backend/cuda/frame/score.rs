@@ -43,7 +43,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         let d_image = &mut self.gradients.as_mut().ok_or(DeviceError::NoView)?.image;
         let image =
             self.colors.as_ref().and_then(ColorScratch::image).unwrap_or(&self.canvas.image);
-        loss::loss(session, image, &self.camera, photograph, terms, d_image)?;
+        let shown = (image, self.settings.background);
+        loss::loss(session, shown, &self.camera, photograph, terms, d_image)?;
         let [has_depths, has_normal_map] = self.compare_depths(session, photograph, terms)?;
         let has_maps = has_depths || has_normal_map;
         let (canvas, camera) = (&self.canvas, &self.camera);

@@ -46,7 +46,7 @@ impl LossCounts {
 /// Adds up the terms of an image's colours, and writes their gradient to `d_image`.
 pub(crate) fn loss(
     session: &mut Session,
-    image: &Block<f32>,
+    (image, background): (&Block<f32>, [f32; 3]),
     camera: &ViewCamera,
     target: &Photograph<'_>,
     terms: &Terms,
@@ -61,7 +61,8 @@ pub(crate) fn loss(
             d_values[value.place as usize] = f32::of(d_mean / counts.over(value.over));
         }
     }
-    launch(session, image, camera, target, d_values, Some(d_image))?;
+    let empty = Empty::of(terms, background);
+    launch(session, image, camera, (target, empty), d_values, Some(d_image))?;
     session.timers.end(&begun, &session.stream)
 }
 
@@ -73,7 +74,8 @@ pub(crate) fn measure(
     target: &Target,
 ) -> Result<Measured> {
     session.status.clear_sums(&session.stream)?;
-    launch(session, image, camera, &target.whole(), [0.0; TERM_VALUES as usize], None)?;
+    let compared = (&target.whole(), Empty::default());
+    launch(session, image, camera, compared, [0.0; TERM_VALUES as usize], None)?;
     let sums = session.status.report(&session.heap, &session.stream)?.read()?;
     let (counts, sum) = (LossCounts::of(camera.size), |place: u32| sums[place as usize]);
     Ok(Measured {
@@ -83,12 +85,28 @@ pub(crate) fn measure(
     })
 }
 
+/// Target of masked pixels.
+#[derive(Clone, Copy, Debug, Default)]
+struct Empty {
+    color: [f32; 3],
+    weight: f32,
+}
+
+impl Empty {
+    fn of(terms: &Terms, background: [f32; 3]) -> Self {
+        match terms.empty_weight() {
+            0.0 => Self::default(),
+            weight => Self { color: background, weight: weight as f32 },
+        }
+    }
+}
+
 /// Without `d_image` the image is clamped to 0..1 first.
 fn launch(
     session: &mut Session,
     image: &Block<f32>,
     camera: &ViewCamera,
-    target: &Photograph<'_>,
+    (target, empty): (&Photograph<'_>, Empty),
     d_values: [f32; TERM_VALUES as usize],
     d_image: Option<&mut Block<f32>>,
 ) -> Result {
@@ -100,6 +118,8 @@ fn launch(
         target: target.rgb,
         mask: target.mask,
         clamp: u32::from(d_image.is_none()),
+        empty_color: empty.color,
+        empty_weight: empty.weight,
         d_image: d_image.map_or(Out::NULL, Block::write),
         sums: session.status.sums(),
         size: camera.size,
