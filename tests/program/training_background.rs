@@ -1,4 +1,4 @@
-//! `--training-background` and `--reg-reach`, which follow from the photographs.
+//! `--training-background`, `--reg-reach` and `--empty-weight`, which depend on the photographs.
 
 use std::fs;
 
@@ -33,30 +33,57 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
     let train = |model: &str, reach: &str, background: &str| {
         let [reach, background] =
             [format!("--reg-reach={reach}"), format!("--background={background}")];
-        let flags = ["--opacity-reg=0.01", "--scale-limit=0.3", &reach, &background];
+        let limits = ["--scale-limit=0.3", "--empty-weight=0.1"];
+        let flags = ["--opacity-reg=0.01", limits[0], limits[1], &reach, &background];
         trained(&place, model, &flags)
     };
     let reach = |model| stored_line(&place, model, "reg_reach");
     // The photographs have a black background, which is empty before black and a wall before red.
-    train("object", "auto", "0,0,0").says(&[
+    let ended = train("object", "auto", "0,0,0");
+    ended.says(&[
         "masked or background: --reg-reach all",
         "--scale-limit has no effect: the photographs show an object that was cut out",
     ]);
+    ended.omits(&["--empty-weight has no effect"]);
     assert_eq!(reach("object"), "reg_reach = \"all\"");
     let ended = train("place", "auto", "1,0,0");
-    ended.says(&["masked or background: --reg-reach seen"]).omits(&["--scale-limit has no effect"]);
+    ended.says(&[
+        "masked or background: --reg-reach seen",
+        "--empty-weight has no effect: the photographs do not show an object that was cut out",
+    ]);
+    ended.omits(&["--scale-limit has no effect"]);
     assert_eq!(reach("place"), "reg_reach = \"seen\"");
     train("seen", "seen", "1,0,0");
     place.assert_same(["place", "seen"], ITERATIONS);
     train("all", "all", "1,0,0");
     // A preset's limit is not typed.
     let untyped = ["--preset=fast", "--max-points=400", "--background=0,0,0"];
-    trained(&place, "untyped", &untyped).omits(&["--scale-limit has no effect"]);
+    trained(&place, "untyped", &untyped).omits(&["has no effect"]);
     assert!(gaussians(&place, "all") != gaussians(&place, "seen"));
     // A resumed run keeps the choice, though it shows other photographs.
     let longer = ["--resume", "--iterations=20", "--background=0,0,0"];
     end(place.train_into("place").args(longer)).done();
     assert_eq!(reach("place"), "reg_reach = \"seen\"");
+}
+
+#[test]
+fn less_remains_around_a_masked_object_with_a_weight_of_its_empty_pixels() {
+    // Solids before a black background.
+    let place = TestFolder::empty();
+    let line = "synth --scene=dtu --views=12 --width=48 --height=36 --points=400 --truth-cells=48 \
+                -o SCENE";
+    place.splat(line, &[]).done();
+    for weight in ["0", "0.03"] {
+        let flags = ["--empty-weight", weight, "--iterations=300", "--test-iterations=-1"];
+        let line = "train --device=cpu --preset=fast --max-points=1000 -s SCENE -m";
+        place.splat(line, &[&[weight], &flags[..]].concat()).done();
+    }
+    // Without masks the photographs show that nothing is around the solids.
+    fs::remove_dir_all(place.scene().join("masks")).unwrap();
+    let psnr =
+        |model| place.splat("eval --json --device=cpu --split=train -m", &[model]).done().psnr();
+    let [ignored, weighted] = ["0", "0.03"].map(psnr);
+    assert!(weighted > ignored + 1.0, "{ignored} dB, {weighted} dB with a weight");
 }
 
 /// The photographs' backdrop is black: 13 steps of 255 from the third, and 20 from the last.
