@@ -158,7 +158,7 @@ static PLANTED: LazyLock<TestFolder> = LazyLock::new(|| {
         |place| {
             let line = "synth --views=12 --width=48 --height=36 --points=500 --gaussians=model \
                         --gaussian-count=3000 --output=scene --seed=3";
-            fs::create_dir(place.path("")).unwrap();
+            fs::create_dir_all(place.path("")).unwrap();
             place.splat(line, &[]).done();
         },
         |_| (),

@@ -185,13 +185,13 @@ fn depths_get_the_normals_of_the_maps_whatever_axes_these_are_in() {
     write_maps(&folder("opengl"), trained(), |view, at| turned(view, at, [1.0, -1.0, -1.0]));
     write_maps(&folder("inverted"), trained(), |view, at| turned(view, at, [-1.0; 3]));
     let flags = ["--eval", "--test-iterations=-1", "--sh-degree=0", "--lambda-dssim=0.2"];
-    place.trained_into("without", 150, &flags);
+    place.trained_into("without", 300, &flags);
     let without = disagreement(&place, "without", &dataset);
     for frame in ["camera", "opengl", "inverted", "world"] {
-        let normals = ["--lambda-normals-super=0.3", "--normals-from-iter=25", "--normals", frame];
+        let normals = ["--lambda-normals-super=0.3", "--normals-from-iter=50", "--normals", frame];
         let axes = format!("--normals-frame={frame}");
         let all = [&flags[..], &normals, &[axes.as_str()]].concat();
-        place.trained_into(frame, 150, &all);
+        place.trained_into(frame, 300, &all);
         let with = disagreement(&place, frame, &dataset);
         assert!(with < 0.5 * without, "{frame}: {with}, without maps {without}");
     }
