@@ -1,5 +1,6 @@
 //! Backward passes against central differences of their forward passes, in double precision.
 
+use rstest::rstest;
 use splat::backend::{BoundState, BoundStep};
 use splat::math::blend::{ScreenGradient, alpha, alpha_bwd, exponent};
 use splat::math::bound::{PerTriangle, crease};
@@ -106,20 +107,23 @@ fn gaussians() -> Gaussians {
     gaussians
 }
 
-#[test]
-fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let depths = DrawSettings { inverse_depth: true, ..COLOURS };
-    for (masked, drawing, weight) in
-        [(false, COLOURS, 0.0), (true, COLOURS, 0.0), (true, depths, 0.4)]
-    {
-        let terms =
-            Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight);
-        let mut model = Cpu::<f64>::new().upload(&gaussians()).unwrap();
-        let compared = (&Arc::new(target(masked)), &terms, &[][..]);
-        let compared = assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL);
-        let compared: usize = compared.iter().sum();
-        assert!(compared > 200, "only {compared} gradients were large enough to tell");
-    }
+/// Cases of their own, so that they run at the same time.
+#[rstest]
+#[case::colours(false, COLOURS, 0.0)]
+#[case::masked(true, COLOURS, 0.0)]
+#[case::depths(true, DrawSettings { inverse_depth: true, ..COLOURS }, 0.4)]
+fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter(
+    #[case] masked: bool,
+    #[case] drawing: DrawSettings,
+    #[case] weight: f64,
+) {
+    let terms =
+        Terms::photometric(0.2).with(Term::InverseDepth, weight).with(Term::NormalMap, weight);
+    let mut model = Cpu::<f64>::new().upload(&gaussians()).unwrap();
+    let compared = (&Arc::new(target(masked)), &terms, &[][..]);
+    let compared = assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL);
+    let compared: usize = compared.iter().sum();
+    assert!(compared > 200, "only {compared} gradients were large enough to tell");
 }
 
 fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {
