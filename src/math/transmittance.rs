@@ -46,6 +46,10 @@ pub const SLOPE_MIN: f64 = 1e-4;
 /// ten times the depth, as in haze, and the gradient, which is divided by the slope, has no bound.
 pub const FALL_MIN: f64 = 0.1;
 
+/// Squared distance in standard deviations beyond which no ray meets a Gaussian: an opacity of 1 falls below
+/// [`ALPHA_MIN`] at 11.1.
+const MISS_DISTANCE2: f64 = 12.0;
+
 /// A Gaussian in a view's camera axes.
 #[derive(Clone, Copy, Debug)]
 pub struct RayGaussian<R> {
@@ -80,11 +84,30 @@ impl<R: Real> RayGaussian<R> {
     }
 
     /// Intersects the Gaussian with the ray of these slopes.
+    #[inline]
+    pub fn on_ray(&self, slopes: [R; 2]) -> OnRay<R> {
+        let (depth, sharpness, distance2) = self.nearest_on_ray(slopes);
+        self.with_peak(depth, sharpness, distance2)
+    }
+
+    /// Intersects the Gaussian with the ray of these slopes; `None` if the ray does not meet it. Rejects most misses
+    /// without `exp`.
+    #[inline]
+    pub fn met_on_ray(&self, slopes: [R; 2]) -> Option<OnRay<R>> {
+        let (depth, sharpness, distance2) = self.nearest_on_ray(slopes);
+        if distance2 > R::of(MISS_DISTANCE2) {
+            return None;
+        }
+        Some(self.with_peak(depth, sharpness, distance2)).filter(OnRay::is_met)
+    }
+
+    /// Returns the depth of the peak on the ray, the sharpness along the ray, and the squared distance of the peak from
+    /// the centre in standard deviations.
     ///
     /// Offsets are relative to the ray's point at the centre's depth, because single precision would lose a thin
     /// Gaussian's thickness in its distance from the camera.
     #[inline]
-    pub fn on_ray(&self, [x, y]: [R; 2]) -> OnRay<R> {
+    fn nearest_on_ray(&self, [x, y]: [R; 2]) -> (R, R, R) {
         let depth = self.mean_cam[2];
         let direction = [x, y, R::ONE];
         let from = mul(&self.whitening, sub(scale(direction, depth), self.mean_cam));
@@ -92,8 +115,12 @@ impl<R: Real> RayGaussian<R> {
         let sharpness = dot(along, along);
         let behind = -dot(from, along) / sharpness;
         let nearest = add(from, scale(along, behind));
-        let peak = self.opacity * (-R::HALF * dot(nearest, nearest)).exp();
-        OnRay { depth: depth + behind, sharpness, peak }
+        (depth + behind, sharpness, dot(nearest, nearest))
+    }
+
+    #[inline]
+    fn with_peak(&self, depth: R, sharpness: R, distance2: R) -> OnRay<R> {
+        OnRay { depth, sharpness, peak: self.opacity * (-R::HALF * distance2).exp() }
     }
 
     /// Adds the gradients of ln T at a depth on the ray of these slopes, times `d_log`.
@@ -106,10 +133,7 @@ impl<R: Real> RayGaussian<R> {
         d_log: R,
         sums: &mut RayGaussianGradient<R>,
     ) {
-        let on_ray = self.on_ray(slopes);
-        if !on_ray.is_met() {
-            return;
-        }
+        let Some(on_ray) = self.met_on_ray(slopes) else { return };
         let by_opacity = on_ray.log_transmittance_bwd(depth);
         for (at, d_opacity) in [depth, on_ray.depth].into_iter().zip(by_opacity) {
             let offset = self.offset(slopes, at);

@@ -21,7 +21,7 @@ use splat::train::TrainerSetup;
 use tempfile::TempDir;
 use tensorboard_proto::event::Event as Record;
 
-use super::synthetic::write_synthetic;
+use super::synthetic::{enlarge, write_synthetic};
 
 /// Long enough for a busy machine; only a program that hangs takes it.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -288,10 +288,11 @@ impl TestFolder {
         write_synthetic(&self.scene(), &options);
     }
 
-    /// With a synthetic scene in three views of this size, px.
-    pub fn with_three_views(size: (u32, u32)) -> Self {
+    /// With a synthetic scene in three views ten times this size, px.
+    pub fn with_three_large_views(tenth: (u32, u32)) -> Self {
         let place = Self::empty();
-        place.write_views(3, size, 200);
+        place.write_views(3, tenth, 200);
+        enlarge(&place, 10);
         place
     }
 

@@ -463,11 +463,11 @@ pub fn sheet() -> Gaussians {
 /// Radius of the ball, world units.
 pub const RADIUS: f64 = 1.0;
 
-/// A scene of the ball in 16 views of this size, px.
-pub fn write_ball_scene(folder: &Path, width: u32, height: u32) {
+/// A scene of the ball in so many views of this size, px.
+pub fn write_ball_scene(folder: &Path, views: u32, (width, height): (u32, u32)) {
     let options = SynthOptions {
         scene: SynthScene::Sphere,
-        views: 16,
+        views,
         width,
         height,
         points: 200,
@@ -479,7 +479,15 @@ pub fn write_ball_scene(folder: &Path, width: u32, height: u32) {
 /// Flat, opaque Gaussians all over the ball, red on one side and blue on the other: on the Fibonacci
 /// spiral, each with the plane of the ball as its own.
 pub fn ball() -> Gaussians {
-    let count = 3000;
+    ball_of(3000, 0.04)
+}
+
+/// The ball of a third as many Gaussians, for tests that do not ask how near its surface comes to the ball.
+pub fn coarse_ball() -> Gaussians {
+    ball_of(1000, 0.07)
+}
+
+fn ball_of(count: usize, wide: f32) -> Gaussians {
     let mut model = Gaussians::zeros(0, count);
     for row in 0..count {
         let z = 1.0 - (2.0 * row as f64 + 1.0) / count as f64;
@@ -488,7 +496,7 @@ pub fn ball() -> Gaussians {
         let out = [across * turn.cos(), across * turn.sin(), z];
         for axis in 0..3 {
             model.means[3 * row + axis] = (RADIUS * out[axis]).to_f32();
-            model.log_scales[3 * row + axis] = [0.04_f32, 0.04, 0.002][axis].ln();
+            model.log_scales[3 * row + axis] = [wide, wide, 0.002][axis].ln();
         }
         // Turns z onto `out`.
         let quat = [1.0 + out[2], -out[1], out[0], 0.0];

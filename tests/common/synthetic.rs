@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::{env, fs, thread};
 
+use image::imageops::FilterType;
 use splat::dataset::colmap::{TrackedPoint, write_colmap};
-use splat::dataset::{Frame, View};
+use splat::dataset::{Frame, PointCloud, View};
 use splat::math::linalg::{Vec3, mul, scale};
 use splat::synth::{SynthOptions, write_scene};
 
@@ -80,14 +81,40 @@ pub fn with_moved_scene(factor: f64, offset: Vec3<f64>) -> TestFolder {
         view
     };
     let views: Vec<View> = dataset.views.iter().map(view).collect();
-    let points = dataset.points.positions.iter().zip(&dataset.points.colors);
+    write_sparse(&place, &views, &dataset.points, moved);
+    place
+}
+
+/// Makes the photographs of a scene larger by this factor: to draw them so large takes long.
+pub fn enlarge(place: &TestFolder, factor: u32) {
+    let dataset = place.dataset();
+    let view = |view: &View| {
+        let mut view = view.clone();
+        let [width, height] = [view.camera.width, view.camera.height].map(|side| side * factor);
+        let path = place.scene().join("images").join(&view.name);
+        let photograph = image::open(&path).unwrap();
+        photograph.resize_exact(width, height, FilterType::Nearest).save(path).unwrap();
+        view.camera = view.camera.resized(width, height);
+        view
+    };
+    let views: Vec<View> = dataset.views.iter().map(view).collect();
+    write_sparse(place, &views, &dataset.points, |place| place);
+}
+
+/// Replaces the cameras and points of a scene.
+fn write_sparse(
+    place: &TestFolder,
+    views: &[View],
+    points: &PointCloud,
+    moved: impl Fn(Vec3<f64>) -> Vec3<f64>,
+) {
     let point = |(place, &color): (&[f32; 3], &[u8; 3])| TrackedPoint {
         position: moved(place.map(f64::from)),
         color,
         error_px: 0.5,
         track: Vec::new(),
     };
-    let points: Vec<TrackedPoint> = points.map(point).collect();
-    write_colmap(&place.scene().join("sparse/0"), &views, &points).unwrap();
-    place
+    let points: Vec<TrackedPoint> =
+        points.positions.iter().zip(&points.colors).map(point).collect();
+    write_colmap(&place.scene().join("sparse/0"), views, &points).unwrap();
 }

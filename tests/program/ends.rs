@@ -170,7 +170,7 @@ fn a_quality_is_a_preset_by_another_name() {
 
 /// Density control with random backgrounds.
 const EVENTFUL: [&str; 9] = words(
-    "--densify-from-iter=40 --densification-interval=30 --densify-grad-threshold=0.00005 \
+    "--densify-from-iter=20 --densification-interval=15 --densify-grad-threshold=0.00005 \
      --max-points=900 --random-background --seed=3 --save-iterations=-1 --test-iterations=-1 \
      --eval",
 );
@@ -188,26 +188,26 @@ fn names(place: &TestFolder, model: &str) -> Vec<String> {
 fn they_change_no_result_and_a_run_resumes_from_each() {
     let place = TestFolder::with_scene();
     let without = [&EVENTFUL[..], &["--checkpoint-minutes=0"]].concat();
-    place.trained_into("without", 150, &without);
-    assert_eq!(names(&place, "without"), ["chkpnt_150"]);
-    let timed = [ALWAYS, "--keep-checkpoints=4", "--checkpoint-iterations=31"];
-    place.trained_into("timed", 150, &[&EVENTFUL[..], &timed].concat());
-    let expected = ["chkpnt_150", "chkpnt_149", "chkpnt_148", "chkpnt_147", "chkpnt_31"];
+    place.trained_into("without", 75, &without);
+    assert_eq!(names(&place, "without"), ["chkpnt_75"]);
+    let timed = [ALWAYS, "--keep-checkpoints=4", "--checkpoint-iterations=16"];
+    place.trained_into("timed", 75, &[&EVENTFUL[..], &timed].concat());
+    let expected = ["chkpnt_75", "chkpnt_74", "chkpnt_73", "chkpnt_72", "chkpnt_16"];
     assert_eq!(names(&place, "timed"), expected);
     let paths = list(&place.path("timed"));
     let by_time: Vec<bool> = paths.iter().map(|path| is_timed(path)).collect();
     assert_eq!(by_time, [false, true, true, true, false]);
-    place.assert_same(["without", "timed"], 150);
+    place.assert_same(["without", "timed"], 75);
 
     // Checkpoints at a densification step and between two.
-    let keep = ["--keep-checkpoints=100", "--iterations=125"];
+    let keep = ["--keep-checkpoints=100", "--iterations=62"];
     end(place.train_into("kept").args(EVENTFUL).args([ALWAYS]).args(keep)).done();
-    for from in [60, 75, 101] {
+    for from in [30, 37, 50] {
         let start = place.checkpoint_of("kept", from);
         assert!(is_timed(&start), "{}", start.display());
-        let on = ["--iterations=150", "--checkpoint-minutes=0"];
+        let on = ["--iterations=75", "--checkpoint-minutes=0"];
         place.train_from(&start, "resumed", &on).done();
-        place.assert_same(["without", "resumed"], 150);
+        place.assert_same(["without", "resumed"], 75);
     }
 }
 

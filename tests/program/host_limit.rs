@@ -14,11 +14,16 @@ use crate::common::program::{
     Ended, TestFolder, Text as _, assert_no_litter, end, files_below, kill, log_lines,
     on_full_disk, program, started_once, text, training, words,
 };
+use crate::common::synthetic::enlarge;
 use crate::synthetic_scenes::{fixture_of, with_model};
 
 /// A scene whose photographs take most of what the program takes while they are decoded.
 static SCENE: LazyLock<TestFolder> = LazyLock::new(|| {
-    fixture_of("large_photographs", |place| place.write_views(6, (960, 720), 200), |_| ())
+    let write = |place: &TestFolder| {
+        place.write_views(6, (96, 72), 200);
+        enlarge(place, 10);
+    };
+    fixture_of("large_photographs", write, |_| ())
 });
 
 const FLAGS: [&str; 4] = ["--iterations=10", "-r=8", "--eval", "--eval-train=0"];

@@ -14,7 +14,7 @@ use splat_mesh::{Mesh, MeshReport};
 
 use crate::common::program::{Ended, TestFolder};
 use crate::common::scene::{together, without};
-use crate::common::surface::{RADIUS, ball, write_ball_scene};
+use crate::common::surface::{RADIUS, ball, coarse_ball, write_ball_scene};
 use crate::synthetic_scenes::{copy_of, fixture};
 
 /// Half a percent of the ball's diameter.
@@ -24,14 +24,32 @@ const ACCURACY: f64 = 0.005 * 2.0 * RADIUS;
 static TRAINED: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("mesh", |place| {
         fs::remove_dir_all(place.scene()).unwrap();
-        write_ball_scene(&place.scene(), 160, 120);
+        write_ball_scene(&place.scene(), 16, (160, 120));
+        place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
+    })
+});
+
+/// The ball in few and small views, with a model.
+static COARSE: LazyLock<TestFolder> = LazyLock::new(|| {
+    fixture("coarse_mesh", |place| {
+        fs::remove_dir_all(place.scene()).unwrap();
+        write_ball_scene(&place.scene(), 8, (80, 60));
         place.trained(1, &["--sh-degree=0", "--test-iterations=-1"]);
     })
 });
 
 /// A model folder of the ball's scene whose Gaussians are replaced by others.
 pub(super) fn place_of(gaussians: &Gaussians) -> TestFolder {
-    let place = copy_of(&TRAINED);
+    with_gaussians(&TRAINED, gaussians)
+}
+
+/// As above, in few and small views.
+pub(super) fn coarse_place_of(gaussians: &Gaussians) -> TestFolder {
+    with_gaussians(&COARSE, gaussians)
+}
+
+fn with_gaussians(trained: &TestFolder, gaussians: &Gaussians) -> TestFolder {
+    let place = copy_of(trained);
     write_ply(&place.ply(1), gaussians).unwrap();
     place
 }
@@ -159,7 +177,7 @@ fn a_mesh_has_at_most_the_triangles_that_are_asked_for() {
 
 #[test]
 fn the_border_is_taken_off_where_there_are_few_gaussians() {
-    let place = place_of(&ball());
+    let place = coarse_place_of(&coarse_ball());
     // Half of the ball: its border lies on Gaussians, and stays unless their density is too low.
     let half = ["--mesh-resolution=40", "--bbox-min=-1.2,-1.2,-1.2", "--bbox-max=1.2,1.2,0"];
     let faces = |flags: &[&str]| {
@@ -170,7 +188,7 @@ fn the_border_is_taken_off_where_there_are_few_gaussians() {
     let (all, output) = faces(&[]);
     assert!(output.contains("open: "), "{output}");
     let (most, _) = faces(&["--postprocess-mesh"]);
-    let threshold = "--postprocess-density-threshold=2";
+    let threshold = "--postprocess-density-threshold=0.5";
     let (few, output) = faces(&["--postprocess-mesh", threshold]);
     let (one_ring, _) = faces(&["--postprocess-mesh", threshold, "--postprocess-iterations=1"]);
     assert!(output.contains("taken off the border"), "{output}");
@@ -248,23 +266,23 @@ fn what_closes_half_a_ball_through_free_space_is_cut_off() {
 #[test]
 fn gaussians_without_a_surface_are_refused() {
     let stream = RandomStream::new(0, 0, RandomUse::Initialise);
-    let mut cloud = ball();
+    let mut cloud = coarse_ball();
     for (index, value) in cloud.means.iter_mut().enumerate() {
         *value = (2.0 * stream.uniform(index as u64) - 1.0).to_f32();
     }
     for (index, value) in cloud.quats.iter_mut().enumerate() {
         *value = stream.normal(100_000 + index as u64).to_f32();
     }
-    let place = place_of(&cloud);
+    let place = coarse_place_of(&cloud);
     for method in METHODS {
         meshed(&place, method).refused(3, &["no consistent surface", "--force"]);
     }
     meshed(&place, &["--mesh-resolution=40", "--formats=ply", "--force"]).done();
     fs::remove_dir_all(place.model().join("mesh")).unwrap();
-    let mut clear = ball();
+    let mut clear = coarse_ball();
     clear.opacity_logits.fill(-3.0);
-    let place = place_of(&clear);
-    meshed(&place, &[]).refused(3, &["no surface: 0 of 3000 Gaussians"]);
+    let place = coarse_place_of(&clear);
+    meshed(&place, &[]).refused(3, &["no surface: 0 of 1000 Gaussians"]);
     assert!(!place.model().join("mesh").exists());
 }
 
@@ -277,7 +295,7 @@ const METHODS: [&[&str]; 3] = [
 
 #[test]
 fn what_leaves_no_mesh_is_named_by_every_method_and_nothing_is_lost() {
-    let place = place_of(&ball());
+    let place = coarse_place_of(&coarse_ball());
     meshed(&place, &["--mesh-resolution=40", "--formats=ply"]).done();
     let earlier = fs::read(file(&place, "tsdf.ply")).unwrap();
     for method in METHODS {
@@ -285,7 +303,7 @@ fn what_leaves_no_mesh_is_named_by_every_method_and_nothing_is_lost() {
             let flags = [method, &["--formats=ply"], flags].concat();
             meshed(&place, &flags).refused(3, parts);
         };
-        let nothing = ["no surface: 0 of 3000 Gaussians", "The box that is found by itself"];
+        let nothing = ["no surface: 0 of 1000 Gaussians", "The box that is found by itself"];
         refused(&["--bbox-min=5,5,5", "--bbox-max=6,6,6"], &nothing);
         // There is nothing in the middle of the ball.
         refused(&["--bbox-min=-0.2,-0.2,-0.2", "--bbox-max=0.2,0.2,0.2"], &nothing);

@@ -152,7 +152,7 @@ fn largest(report: &Value) -> u64 {
 /// Fewer tiles are sorted in fewer passes.
 #[test]
 fn smaller_photographs_never_take_more() {
-    let place = TestFolder::with_three_views((400, 300));
+    let place = TestFolder::with_three_large_views((40, 30));
     for may in ["slack,photographs", "slack,photographs,bands"] {
         let of = |divisor: &str| {
             let flags = ["--gaussians", "6000000", "--give-up", may, "-r", divisor];
@@ -507,7 +507,7 @@ fn every_buffer_of_the_layout_is_planned() {
 
 #[test]
 fn training_views_get_smaller_in_a_plan_where_that_is_named() {
-    let place = TestFolder::with_three_views((800, 600));
+    let place = TestFolder::with_three_large_views((80, 60));
     let flags = ["--gaussians=20000", "--eval=false", "--give-up"];
     let with = |give_up: &str, more: &[&str]| place.plan(&[&flags[..], &[give_up], more].concat());
     let plain = with("slack", &[]);

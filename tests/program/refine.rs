@@ -24,7 +24,7 @@ use crate::synthetic_scenes::{copy_of, fixture};
 static BALL: LazyLock<TestFolder> = LazyLock::new(|| {
     fixture("refine", |place| {
         fs::remove_dir_all(place.scene()).unwrap();
-        write_ball_scene(&place.scene(), 64, 48);
+        write_ball_scene(&place.scene(), 16, (64, 48));
         place.trained(1, &["--sh-degree=1", "--eval", "--test-every=4"]);
         let mut model = ball();
         model.set_sh_degree(1);

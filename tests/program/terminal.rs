@@ -136,7 +136,16 @@ fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
     let place = TestFolder::with_scene();
     // A mesh needs a hundred opaque Gaussians.
     place.trained(20, &["--init-opacity=0.9"]);
-    let mesh = ["mesh", "-m", "model", "--device=cpu", "--force"];
+    // In a box so large that the scene has few of the voxels.
+    let mesh = [
+        "mesh",
+        "-m",
+        "model",
+        "--device=cpu",
+        "--force",
+        "--bbox-min=-20,-20,-20",
+        "--bbox-max=20,20,20",
+    ];
     let terminal = [("TERM", "xterm"), ("NO_COLOR", "")];
     let output = shown(&place, &mesh, terminal).stdout;
     output.assert_holds(&["512 voxels along it", "finding the surface"]);

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use splat::dataset::View;
 use splat_mesh::file::{MeshPicture, PaintedMesh};
 
-use super::mesh::{file, meshed, place_of};
+use super::mesh::{coarse_place_of, file, meshed, place_of};
 use crate::common::program::{Ended, TestFolder, text, words};
-use crate::common::surface::ball;
+use crate::common::surface::{ball, coarse_ball};
 use crate::common::synthetic::outside;
 
 /// A ball, red where x is positive and blue where it is negative.
@@ -208,7 +208,7 @@ fn the_demo_scene_becomes_a_closed_mesh_that_looks_like_it() {
 
 #[test]
 fn what_makes_no_texture_is_named() {
-    let place = place_of(&ball());
+    let place = coarse_place_of(&coarse_ball());
     meshed(&place, &["--square-size=8", "--bbox-min=5,5,5", "--bbox-max=6,6,6"])
         .refused(3, &["--square-size has no effect without --texture"]);
     let small = "--texture=gaussians --mesh-resolution=40 --atlas=squares --texture-size=64";

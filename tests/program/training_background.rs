@@ -157,7 +157,7 @@ fn psnr(place: &TestFolder, model: &str, split: &str) -> f64 {
 
 #[rstest]
 // Floaters before the object show from other sides.
-#[case::black(false, Stage { iterations: 1200, weight: "0.5", split: "test" })]
+#[case::black(false, Stage { iterations: 600, weight: "0.6", split: "test" })]
 // Pixels around the object do not count, so that what is drawn there soon grows over it.
 #[case::masked(true, Stage { iterations: 300, weight: "0.3", split: "eval_train" })]
 fn empty_backgrounds_stay_empty(#[case] is_masked: bool, #[case] stage: Stage) {
@@ -179,7 +179,7 @@ fn empty_backgrounds_stay_empty(#[case] is_masked: bool, #[case] stage: Stage) {
         let kind = ["--regularize=dn-consistency", "-c", &photometric, "--dn-factor", weight];
         let last = (START + stage.iterations).to_string();
         let iterations = format!("--sugar-iterations={}", stage.iterations);
-        let few = ["--n-samples-for-sdf=1000", "--regularity-knn=8", &iterations];
+        let few = ["--n-samples-for-sdf=500", "--regularity-knn=8", &iterations];
         train(model, &[&kind[..], &few, &["--test-iterations", &last], flags].concat());
         psnr(&place, model, stage.split)
     };

@@ -1,5 +1,6 @@
 //! Backward passes against central differences of their forward passes, in double precision.
 
+use rstest::rstest;
 use splat::backend::{BoundState, BoundStep};
 use splat::math::blend::{ScreenGradient, alpha, alpha_bwd, exponent};
 use splat::math::bound::{PerTriangle, crease};
@@ -106,25 +107,27 @@ fn gaussians() -> Gaussians {
     gaussians
 }
 
-#[test]
-fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter() {
-    let depths = DrawSettings { inverse_depth: true, ..COLOURS };
-    for (masked, empty_weight, drawing, weight) in [
-        (false, 0.0, COLOURS, 0.0),
-        (true, 0.0, COLOURS, 0.0),
-        (true, 0.3, COLOURS, 0.0),
-        (true, 0.0, depths, 0.4),
-    ] {
-        let terms = Terms::default()
-            .with(Term::Photometric { lambda_dssim: 0.2, empty_weight }, 1.0)
-            .with(Term::InverseDepth, weight)
-            .with(Term::NormalMap, weight);
-        let mut model = Cpu::<f64>::new().upload(&gaussians()).unwrap();
-        let compared = (&Arc::new(target(masked)), &terms, &[][..]);
-        let compared = assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL);
-        let compared: usize = compared.iter().sum();
-        assert!(compared > 200, "only {compared} gradients were large enough to tell");
-    }
+/// Cases of their own, so that they run at the same time.
+#[rstest]
+#[case::colours(false, 0.0, COLOURS, 0.0)]
+#[case::masked(true, 0.0, COLOURS, 0.0)]
+#[case::weighted_mask(true, 0.3, COLOURS, 0.0)]
+#[case::depths(true, 0.0, DrawSettings { inverse_depth: true, ..COLOURS }, 0.4)]
+fn the_whole_pipeline_agrees_with_its_difference_in_every_parameter(
+    #[case] masked: bool,
+    #[case] empty_weight: f64,
+    #[case] drawing: DrawSettings,
+    #[case] weight: f64,
+) {
+    let terms = Terms::default()
+        .with(Term::Photometric { lambda_dssim: 0.2, empty_weight }, 1.0)
+        .with(Term::InverseDepth, weight)
+        .with(Term::NormalMap, weight);
+    let mut model = Cpu::<f64>::new().upload(&gaussians()).unwrap();
+    let compared = (&Arc::new(target(masked)), &terms, &[][..]);
+    let compared = assert_view_differences(&mut model, &drawing, compared, &Parameter::ALL);
+    let compared: usize = compared.iter().sum();
+    assert!(compared > 200, "only {compared} gradients were large enough to tell");
 }
 
 fn crowd_gradients<R: Real>() -> [Vec<f64>; 6] {

@@ -131,7 +131,7 @@ pub(crate) fn meet<R: Real>(
     met: &mut Vec<OnRay<R>>,
 ) {
     met.clear();
-    met.extend(list.iter().map(|&index| rays[index].on_ray(slopes)).filter(OnRay::is_met));
+    met.extend(list.iter().filter_map(|&index| rays[index].met_on_ray(slopes)));
 }
 
 /// Returns the transmittance at each point (world units); [`NOT_SEEN`] outside the view.
@@ -149,8 +149,7 @@ pub(crate) fn transmittances<R: Real>(
         let dark = R::of(TRANSMITTANCE_MIN * TRANSMITTANCE_MIN);
         let mut squared = R::ONE;
         for &index in list {
-            let on_ray = rays[index].on_ray(slopes);
-            if on_ray.is_met() {
+            if let Some(on_ray) = rays[index].met_on_ray(slopes) {
                 squared *= on_ray.squared_transmittance(depth);
             }
             // Factors are at most 1, so the product cannot recover.
