@@ -106,9 +106,9 @@ abi! {
         pub d_values: [f32; TERM_VALUES as usize],
         /// Not 0: the image is clamped to 0..1 first.
         pub clamp: u32,
-        /// Colour of masked pixels of the target.
+        /// Colour of masked pixels of the target; black without a weight.
         pub empty_color: [f32; 3],
-        /// Weight of masked pixels.
+        /// Weight of masked pixels. At 0 their values, NaN too, have no effect.
         pub empty_weight: f32,
     }
 

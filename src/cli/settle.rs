@@ -1,7 +1,9 @@
 //! Values that follow from the scene: number of Gaussians, background, masks.
 
 use super::silhouettes::CUT_OUT_SHARE;
-use crate::config::{Color, Config, PrimitiveName, RegReach, StrategyName, TrainingBackground};
+use crate::config::{
+    Color, Config, OptimizeOptions, PrimitiveName, RegReach, StrategyName, TrainingBackground,
+};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
 use crate::train::forecast;
 
@@ -192,8 +194,8 @@ const COLOR_MATCHES: [ColorMatch; 2] = [ColorMatch { tolerance: 2, most: 0.05 },
 /// Rule for colours near the background's. Objects count as cut out if masked and matching pixels exceed this share.
 const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: CUT_OUT_SHARE };
 
-/// Sets the training background and the reach of the opacity and scale regularization from the photographs. `done`:
-/// iterations that are done. The background stays if density control is already over. Warns of options that were
+/// Sets the training background and the reach of the regularization from the photographs. The reach also decides whether
+/// masked pixels count. `done`: iterations that are done. The background stays if density control is already over. Warns of options that were
 /// typed and do not apply to these photographs.
 pub(super) fn settle_by_photographs(
     config: &mut Config,
@@ -233,12 +235,24 @@ pub(super) fn settle_by_photographs(
                  applies"
             );
         }
-        if !is_cut_out && is_typed("empty_weight") && config.optimize.empty_weight > 0.0 {
-            tracing::warn!(
-                "--empty-weight has no effect: the photographs do not show an object that was cut out. With --reg-reach \
-                 all it applies"
-            );
-        }
+    }
+}
+
+/// Warns if a typed `--empty-weight` does not apply to these photographs. `was_auto`: they settled `reg_reach`. Options
+/// that disable the weight are warned of elsewhere.
+pub(super) fn warn_of_empty_weight(config: &Config, dataset: &Dataset, was_auto: bool) {
+    let has_masks = dataset.train.iter().any(|&view| dataset.sources[view].may_have_mask());
+    let at_all = OptimizeOptions { reg_reach: RegReach::All, ..config.optimize.clone() };
+    if !at_all.weights_masked_pixels() {
+        return;
+    }
+    if was_auto && config.optimize.reg_reach == RegReach::Seen {
+        tracing::warn!(
+            "--empty-weight has no effect: the photographs do not show an object that was cut out. With --reg-reach all \
+             it applies"
+        );
+    } else if config.optimize.weights_masked_pixels() && !has_masks {
+        tracing::warn!("--empty-weight has no effect: no photograph has a mask");
     }
 }
 

@@ -20,13 +20,17 @@ use super::parser::is_typed;
 use super::ranks::{self, RankGroup, RankRole};
 use super::resolved_run::ResolvedRun;
 use super::scene::{absolute, check_not_all_hidden, open_images, open_to_train};
-use super::settle::{LimitSource, PointLimit, settle_by_photographs, settle_passes};
+use super::settle::{
+    LimitSource, PointLimit, settle_by_photographs, settle_passes, warn_of_empty_weight,
+};
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
 use super::train_args::TrainArgs;
 use crate::abi::{SHORT_KEYS_MAX, TILE};
 use crate::backend::{Rows, TrainDevice};
-use crate::config::{Config, DeviceChoice, Offset, PrimitiveName, TrainSample, TrainingBackground};
+use crate::config::{
+    Config, DeviceChoice, Offset, PrimitiveName, RegReach, TrainSample, TrainingBackground,
+};
 use crate::dataset::{AlphaMeaning, Dataset, Frame, ImageSource, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
@@ -169,6 +173,7 @@ impl Task for Training<'_> {
         warn_about_background(&dataset, &resolved.config);
         let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
         let is_typed = |option: &str| is_typed(matches, option);
+        let was_auto = resolved.config.optimize.reg_reach == RegReach::Auto;
         if device.world() > 1 {
             // The other ranks receive the settled options.
             settle_by_photographs(&mut resolved.config, &dataset, done, is_typed);
@@ -188,6 +193,9 @@ impl Task for Training<'_> {
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory. Only silhouettes of a scene without points were read before.
         settle_by_photographs(&mut resolved.config, &dataset, done, is_typed);
+        if is_typed("empty_weight") {
+            warn_of_empty_weight(&resolved.config, &dataset, was_auto);
+        }
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);

@@ -293,9 +293,10 @@ options! {
 
         /// Weight of masked pixels around an object that was cut out
         ///
-        /// In the loss, masked pixels count with this weight and have the background's colour, so that nothing remains around
-        /// the object. 0 ignores masked pixels. So do photographs that do not show an object that was cut out (--reg-reach
-        /// seen), whose masks may hide what exists.
+        /// Masked pixels of the photograph get the background's colour, and the render's difference from it counts with this
+        /// weight, so that nothing remains around the object. 0 ignores masked pixels. It has no effect if no object was cut
+        /// out (--reg-reach seen): other masks may hide what exists. Views of --resolution-schedule that are not yet of full
+        /// size ignore masked pixels.
         #[arg(value_name = "WEIGHT")]
         empty_weight: f64 = 0.0, is share, idle when(
             |config| {

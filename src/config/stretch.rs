@@ -9,8 +9,9 @@ use super::{Config, DensifyOptions, MemoryOptions, OptimizeOptions, TrianglesOpt
 const PRESETS: [&str; 3] = ["draft", "fast", "best"];
 
 /// Iterations of these presets that scale with the length.
-const SHARES: [(&str, &str); 3] = [
+const SHARES: [(&str, &str); 4] = [
     (OptimizeOptions::NAME, "position_lr_max_steps"),
+    (OptimizeOptions::NAME, "sh_degree_interval"),
     (OptimizeOptions::NAME, "normals_from_iter"),
     (DensifyOptions::NAME, "densify_until_iter"),
 ];
@@ -36,8 +37,7 @@ const TRIANGLE_SHARES: [(&str, &str); 16] = [
 ];
 
 /// Additional iterations of the preset `best` that scale with the length. At 65 passes they match those of `fast`.
-const BEST_INTERVALS: [(&str, &str); 4] = [
-    (OptimizeOptions::NAME, "sh_degree_interval"),
+const BEST_INTERVALS: [(&str, &str); 3] = [
     (DensifyOptions::NAME, "densify_from_iter"),
     (DensifyOptions::NAME, "densification_interval"),
     (DensifyOptions::NAME, "opacity_reset_interval"),
@@ -232,14 +232,15 @@ mod tests {
     }
 
     const FAST: &str = "[optimize]\niterations = 6000\nposition_lr_max_steps = 6000\n\
-                        sh_degree_interval = 250\n[densify]\ndensify_from_iter = 500\n\
+                        sh_degree_interval = 1000\n[densify]\ndensify_from_iter = 500\n\
                         densify_until_iter = 4800\n";
 
     #[test]
     fn shares_scale_with_the_last_given_length_and_other_values_stay() {
         let file = table("[optimize]\niterations = 99\n");
-        let typed = table("[optimize]\niterations = 10000\n");
-        let expected = FAST.replace("steps = 6000", "steps = 10000").replace("4800", "8000");
+        let typed = table("[optimize]\niterations = 12000\n");
+        let expected = FAST.replace("steps = 6000", "steps = 12000").replace("4800", "9600");
+        let expected = expected.replace("interval = 1000", "interval = 2000");
         let found = stretched("fast", table(FAST), &[file, typed]);
         assert_eq!(found, table(&expected));
         assert_eq!(stretched("smoke", table(FAST), &[table(&expected)]), table(FAST));
@@ -248,6 +249,7 @@ mod tests {
         let found = stretched("fast", table(FAST), &[short]);
         let rounds = ["densify_from_iter", "densify_until_iter"];
         assert_eq!(rounds.map(|key| found["densify"][key].as_integer()), [Some(120), Some(480)]);
+        assert_eq!(found["optimize"]["sh_degree_interval"].as_integer(), Some(100));
         let preset = table(
             "[optimize]\niterations = 6000\nmin_passes = 28\nmax_passes = 65\nfew_view_passes = 100\n",
         );

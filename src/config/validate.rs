@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::values::{holds, value_name};
 use super::{
-    Color, Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, Regularize,
-    SceneOptions, StrategyName, SugarOptions,
+    Color, Config, ConfigError, DensifyOptions, OptimizeOptions, PrimitiveName, RegReach,
+    Regularize, SceneOptions, StrategyName, SugarOptions,
 };
 
 /// Largest opacity after a reset.
@@ -138,6 +138,13 @@ impl Config {
 }
 
 impl OptimizeOptions {
+    /// True if masked pixels count in the loss. Masks that cut no object out may hide what exists, and learned colours
+    /// would change the background.
+    pub fn weights_masked_pixels(&self) -> bool {
+        let has_own_colors = self.exposure || self.bilateral_grid;
+        self.empty_weight > 0.0 && self.reg_reach == RegReach::All && !has_own_colors
+    }
+
     /// Returns the number of training images of a run over this many training views, without a time budget.
     pub fn images(&self, views: u32) -> u32 {
         let of_passes = |passes: u32| passes.saturating_mul(views).max(1);

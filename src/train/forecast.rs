@@ -142,6 +142,7 @@ pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
 pub fn extras(dataset: &Dataset) -> ViewExtras {
     let all = dataset.sources.iter().map(ViewExtras::of);
     all.fold(ViewExtras::default(), |any, of| ViewExtras {
+        mask: any.mask || of.mask,
         depth_map: any.depth_map || of.depth_map,
         normal_map: any.normal_map || of.normal_map,
         ..any

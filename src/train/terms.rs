@@ -3,8 +3,9 @@
 use super::coarse::CoarseSchedule;
 use super::schedule;
 use crate::backend::{NormalDepths, SampleRule, Term, Terms};
-use crate::config::{Config, OptimizeOptions, PrimitiveName, RegReach, Regularize, SugarOptions};
+use crate::config::{Config, OptimizeOptions, PrimitiveName, Regularize, SugarOptions};
 use crate::dataset::ImageSource;
+use crate::math::Divisor;
 
 /// Weight of the mean entropy of the opacities.
 const ENTROPY_FACTOR: f64 = 0.1;
@@ -30,7 +31,7 @@ const ROWS: [TermRow; 11] = [
     TermRow {
         term: |moment| Term::Photometric {
             lambda_dssim: moment.optimize.lambda_dssim,
-            empty_weight: empty_weight(moment.optimize),
+            empty_weight: moment.empty_weight(),
         },
         weight: |_| 1.0,
         window: |_| true,
@@ -98,14 +99,6 @@ const ROWS: [TermRow; 11] = [
     },
 ];
 
-/// Returns the weight of masked pixels. Masks that cut no object out may hide what exists. Learned colours would change
-/// the background.
-fn empty_weight(options: &OptimizeOptions) -> f64 {
-    let is_cut_out = options.reg_reach == RegReach::All;
-    let has_own_colors = options.exposure || options.bilateral_grid;
-    if is_cut_out && !has_own_colors { options.empty_weight } else { 0.0 }
-}
-
 /// Stage of an iteration.
 #[derive(Clone, Copy, Debug)]
 pub enum TrainingStage<'a> {
@@ -127,6 +120,8 @@ pub struct ViewExtras {
     pub depth_map: bool,
     /// True with a map of normals.
     pub normal_map: bool,
+    /// True if some pixels may be masked.
+    pub mask: bool,
     /// True with a neighbour view.
     pub other_view: bool,
 }
@@ -136,13 +131,13 @@ impl ViewExtras {
     pub fn intended(config: &Config) -> Self {
         let (depth_map, normal_map) =
             (config.scene.depths.is_some(), config.normals_folder().is_some());
-        Self { depth_map, normal_map, other_view: false }
+        Self { depth_map, normal_map, ..Self::default() }
     }
 
     /// Returns the extras of a view without its neighbours.
     pub fn of(source: &ImageSource) -> Self {
         let (depth_map, normal_map) = (source.depth.is_some(), source.normals.is_some());
-        Self { depth_map, normal_map, other_view: false }
+        Self { depth_map, normal_map, mask: source.may_have_mask(), other_view: false }
     }
 }
 
@@ -156,6 +151,8 @@ struct Moment<'a> {
     extras: ViewExtras,
     /// True in the photometric stage.
     is_photometric: bool,
+    /// True if the views have their full size.
+    is_full_size: bool,
     /// True if opacities are driven to 0 or 1.
     drives_opacities: bool,
     /// Number of earlier iterations with surface terms.
@@ -171,6 +168,7 @@ impl<'a> Moment<'a> {
             iteration,
             extras: ViewExtras::default(),
             is_photometric: matches!(stage, TrainingStage::Photometric),
+            is_full_size: schedule::view_divisor(config, iteration) == Divisor::One,
             drives_opacities: false,
             surface_iteration: None,
         };
@@ -185,6 +183,13 @@ impl<'a> Moment<'a> {
                 ..moment
             },
         }
+    }
+
+    /// Returns the weight of masked pixels. Masks that cut no object out may hide what exists, and a pixel of a smaller view
+    /// is masked if one of its pixels is.
+    fn empty_weight(&self) -> f64 {
+        let is_cut_out = self.extras.mask && self.optimize.weights_masked_pixels();
+        if is_cut_out && self.is_full_size { self.optimize.empty_weight } else { 0.0 }
     }
 
     /// True in the photometric stage of surfels, after `iteration`.
@@ -245,7 +250,7 @@ mod tests {
         Inputs, Topic, VALUE_DENSITY, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_ENTROPY,
         VALUE_MULTI_VIEW, VALUE_NORMAL, VALUE_NORMAL_MAP, VALUE_SDF,
     };
-    use crate::config::SugarSchedule;
+    use crate::config::{RegReach, ResolutionSchedule, SugarSchedule};
 
     const NORMALS: Inputs = Inputs { maps: true, ..Inputs::NONE };
 
@@ -325,17 +330,23 @@ mod tests {
     }
 
     #[test]
-    fn masked_pixels_count_around_a_cut_out_object_without_colours_of_its_photographs() {
-        let weight = |change: fn(&mut OptimizeOptions)| {
+    fn masked_pixels_count_in_views_of_full_size_around_a_cut_out_object() {
+        let weight = |iteration, mask, change: fn(&mut OptimizeOptions)| {
             let mut config = Config::default();
             (config.optimize.empty_weight, config.optimize.reg_reach) = (0.1, RegReach::All);
             change(&mut config.optimize);
-            active(&config, TrainingStage::Photometric, 1, ViewExtras::default()).empty_weight()
+            let extras = ViewExtras { mask, ..ViewExtras::default() };
+            active(&config, TrainingStage::Photometric, iteration, extras).empty_weight()
         };
-        assert_eq!(weight(|_| ()), 0.1);
-        assert_eq!(weight(|options| options.reg_reach = RegReach::Seen), 0.0);
-        assert_eq!(weight(|options| options.exposure = true), 0.0);
-        assert_eq!(weight(|options| options.bilateral_grid = true), 0.0);
+        assert_eq!(weight(1, true, |_| ()), 0.1);
+        assert_eq!(weight(1, false, |_| ()), 0.0);
+        assert_eq!(weight(1, true, |options| options.reg_reach = RegReach::Seen), 0.0);
+        assert_eq!(weight(1, true, |options| options.exposure = true), 0.0);
+        assert_eq!(weight(1, true, |options| options.bilateral_grid = true), 0.0);
+        let grows = |options: &mut OptimizeOptions| {
+            options.resolution_schedule = ResolutionSchedule::Linear;
+        };
+        assert_eq!([1, 29_999].map(|iteration| weight(iteration, true, grows)), [0.0, 0.1]);
     }
 
     #[test]

@@ -463,7 +463,7 @@ pub fn sheet() -> Gaussians {
 /// Radius of the ball, world units.
 pub const RADIUS: f64 = 1.0;
 
-/// A scene of the ball in so many views of this size, px.
+/// Writes a scene of the ball in `views` views of this size, px.
 pub fn write_ball_scene(folder: &Path, views: u32, (width, height): (u32, u32)) {
     let options = SynthOptions {
         scene: SynthScene::Sphere,

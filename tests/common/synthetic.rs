@@ -85,7 +85,7 @@ pub fn with_moved_scene(factor: f64, offset: Vec3<f64>) -> TestFolder {
     place
 }
 
-/// Makes the photographs of a scene larger by this factor: to draw them so large takes long.
+/// Enlarges the photographs of a scene by a factor, because rendering them at that size is slow.
 pub fn enlarge(place: &TestFolder, factor: u32) {
     let dataset = place.dataset();
     let view = |view: &View| {

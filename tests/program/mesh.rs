@@ -43,7 +43,7 @@ pub(super) fn place_of(gaussians: &Gaussians) -> TestFolder {
     with_gaussians(&TRAINED, gaussians)
 }
 
-/// As above, in few and small views.
+/// Returns a model folder with few and small views, whose Gaussians are replaced by others.
 pub(super) fn coarse_place_of(gaussians: &Gaussians) -> TestFolder {
     with_gaussians(&COARSE, gaussians)
 }

@@ -136,7 +136,7 @@ fn a_mesh_shows_its_progress_and_the_resolution_of_the_device() {
     let place = TestFolder::with_scene();
     // A mesh needs a hundred opaque Gaussians.
     place.trained(20, &["--init-opacity=0.9"]);
-    // In a box so large that the scene has few of the voxels.
+    // Most voxels of this box are empty, which saves time.
     let mesh = [
         "mesh",
         "-m",

@@ -107,7 +107,7 @@ fn gaussians() -> Gaussians {
     gaussians
 }
 
-/// Cases of their own, so that they run at the same time.
+/// Separate cases run in parallel.
 #[rstest]
 #[case::colours(false, 0.0, COLOURS, 0.0)]
 #[case::masked(true, 0.0, COLOURS, 0.0)]

@@ -12,7 +12,7 @@ use crate::math::{Divisor, Real};
 
 /// Evaluates the colour terms and returns the gradient of the image, `[height, width, 3]`.
 ///
-/// Masked pixels are those of [`Term::Photometric`]. Means are over all pixels.
+/// Treats masked pixels as [`Term::Photometric`] describes. Means are over all pixels.
 pub(crate) fn loss<R: Real>(
     (image, background): (&[R], [f32; 3]),
     view_px: [u32; 2],
@@ -206,6 +206,28 @@ mod tests {
         let image = Image { width: 2, height: 2, rgb, mask: None, depth: None, normals: None };
         assert_eq!(shrunk(&image, Divisor::Two).rgb, [1, 0, 255]);
         assert_eq!(shrunk(&image, Divisor::One), image);
+    }
+
+    #[test]
+    fn masked_pixels_have_no_effect_without_a_weight_and_are_scaled_with_one() {
+        // The first of six pixels is masked; the photograph is black.
+        let mask = Some(vec![0, 255, 255, 255, 255, 255]);
+        let photo =
+            Image { width: 3, height: 2, rgb: vec![0; 18], mask, depth: None, normals: None };
+        let graded = |value: f64, empty_weight: f64| {
+            let rendered = [[value; 3], [0.5; 3], [0.5; 3], [0.5; 3], [0.5; 3], [0.5; 3]].concat();
+            let term = Term::Photometric { lambda_dssim: 0.0, empty_weight };
+            let (terms, mut means) = (Terms::default().with(term, 1.0), Means::default());
+            let shown = (&rendered[..], [0.25; 3]);
+            let d_image = loss::<f64>(shown, [3, 2], &photo, &terms, &mut means).unwrap();
+            (means[VALUE_L1 as usize], d_image[0])
+        };
+        assert_eq!(graded(f64::NAN, 0.0), (0.5 * 5.0 / 6.0, 0.0));
+        // The difference from the background is 0.5.
+        let (l1, d_first) = graded(0.75, 0.1);
+        assert!((l1 - (0.5 * 5.0 + 0.05) / 6.0).abs() < 1e-12, "{l1}");
+        assert!((d_first - 0.1 / 18.0).abs() < 1e-12, "{d_first}");
+        assert!(graded(f64::NAN, 0.1).0.is_nan());
     }
 
     #[test]

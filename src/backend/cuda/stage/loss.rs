@@ -85,7 +85,7 @@ pub(crate) fn measure(
     })
 }
 
-/// Target of masked pixels.
+/// Target of masked pixels; black without a weight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Empty {
     color: [f32; 3],
@@ -94,10 +94,8 @@ struct Empty {
 
 impl Empty {
     fn of(terms: &Terms, background: [f32; 3]) -> Self {
-        match terms.empty_weight() {
-            0.0 => Self::default(),
-            weight => Self { color: background, weight: weight as f32 },
-        }
+        let weight = f32::of(terms.empty_weight());
+        if weight > 0.0 { Self { color: background, weight } } else { Self::default() }
     }
 }
 
