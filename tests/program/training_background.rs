@@ -45,8 +45,7 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
         "--empty-weight has no effect: no photograph has a mask",
     ]);
     assert_eq!(reach("object"), "reg_reach = \"all\"");
-    let ended = train("place", "auto", "1,0,0");
-    ended.says(&[
+    let ended = train("place", "auto", "1,0,0").says(&[
         "masked or background: --reg-reach seen",
         "--empty-weight has no effect: the photographs do not show an object that was cut out",
     ]);
@@ -57,7 +56,8 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
     train("all", "all", "1,0,0");
     // A preset's limit is not typed.
     let untyped = ["--preset=fast", "--max-points=400", "--background=0,0,0"];
-    trained(&place, "untyped", &untyped).omits(&["has no effect"]);
+    trained(&place, "untyped", &untyped)
+        .omits(&["--scale-limit has no effect", "--empty-weight has no effect"]);
     assert!(gaussians(&place, "all") != gaussians(&place, "seen"));
     // A resumed run keeps the choice, though it shows other photographs.
     let longer = ["--resume", "--iterations=20", "--background=0,0,0"];
