@@ -72,7 +72,7 @@ fn less_remains_around_a_masked_object_with_a_weight_of_its_empty_pixels() {
     let line = "synth --scene=dtu --views=12 --width=48 --height=36 --points=400 --truth-cells=48 \
                 -o SCENE";
     place.splat(line, &[]).done();
-    for weight in ["0", "0.03"] {
+    for weight in ["0", "0.3"] {
         let flags = ["--empty-weight", weight, "--iterations=300", "--test-iterations=-1"];
         let line = "train --device=cpu --preset=fast --max-points=1000 -s SCENE -m";
         place.splat(line, &[&[weight], &flags[..]].concat()).done();
@@ -81,8 +81,9 @@ fn less_remains_around_a_masked_object_with_a_weight_of_its_empty_pixels() {
     fs::remove_dir_all(place.scene().join("masks")).unwrap();
     let psnr =
         |model| place.splat("eval --json --device=cpu --split=train -m", &[model]).done().psnr();
-    let [ignored, weighted] = ["0", "0.03"].map(psnr);
-    assert!(weighted > ignored + 1.0, "{ignored} dB, {weighted} dB with a weight");
+    let [ignored, weighted] = ["0", "0.3"].map(psnr);
+    // 27.6 and 23.1 dB.
+    assert!(weighted > ignored + 2.0, "{ignored} dB, {weighted} dB with a weight");
 }
 
 /// The photographs' backdrop is black: 13 steps of 255 from the third, and 20 from the last.
