@@ -114,6 +114,7 @@ pub enum TrainingStage<'a> {
 }
 
 /// Extras of a view beside its photograph.
+#[expect(clippy::struct_excessive_bools, reason = "a set, of which any may be there")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ViewExtras {
     /// True with a map of inverse depths.
