@@ -190,7 +190,7 @@ fn they_change_no_result_and_a_run_resumes_from_each() {
     let without = [&EVENTFUL[..], &["--checkpoint-minutes=0"]].concat();
     place.trained_into("without", 75, &without);
     let steps = place.events("without", "densified");
-    assert!(steps.iter().any(|step| step["cloned"].as_u64() > Some(0)), "{steps:?}");
+    assert!(steps.iter().any(|step| step["split"].as_u64() > Some(0)), "{steps:?}");
     assert_eq!(names(&place, "without"), ["chkpnt_75"]);
     let timed = [ALWAYS, "--keep-checkpoints=4", "--checkpoint-iterations=16"];
     place.trained_into("timed", 75, &[&EVENTFUL[..], &timed].concat());
