@@ -4,6 +4,15 @@
 //! `src/crates/mesh` has meshes and shared code (random streams, PLY headers, GLB containers); `src/crates/formats` has
 //! files of Gaussians; `src/crates/ranks` connects processes, and `src/crates/nccl` sends bytes between GPUs.
 //!
+//! | question | file |
+//! |---|---|
+//! | what happens in a step of training | `train/trainer.rs`; a view of it in `train/view_step.rs` |
+//! | which values options have | `config/options.rs` declares, `config/resolve.rs` resolves |
+//! | which fallback frees memory | `memory/fallback.rs` decides, `backend/cuda/govern.rs` applies |
+//! | how much memory a run needs | `memory/plan/`, a dry run of the stages in `backend/cuda/dry.rs` |
+//! | which files can be read and written | `crates/formats/src/open.rs` and `save.rs` |
+//! | which error has which exit code | `cli/exit.rs` |
+//!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
 //! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.
 //! `tests/gpu/parity_*` compares the devices:
@@ -86,11 +95,13 @@
 //!
 //! **Add a guide.** `guide/x.md` and its name in `guide/mod.rs`.
 //!
-//! **Add a file format of Gaussians.** `crates/formats/src/x.rs`: the reader, the writer, or both; its `mod` in
-//! `lib.rs` there. `crates/formats/src/save.rs`: a variant of `SplatFormat`, a row of `FORMATS` (name, help, end of
-//! file names) and its arm of `write_with`; `--format` and `-o` follow from the row. `open.rs` beside it: its first
-//! bytes and its reader. Options of a format are set in `cli/export.rs`. Tests: `crates/formats/tests` writes and reads
-//! every format.
+//! **Add a file format of Gaussians.** `crates/formats/src/x.rs`: the writer, the reader, or both; its `mod` in
+//! `lib.rs` there. To write: `save.rs` beside it, a variant of `SplatFormat`, a row of `FORMATS` (name, help, end of
+//! file names) and the arms that the compiler asks for; `--format`, `-o` and the tests of files that are written and
+//! read follow from the row. To read: `open.rs`, a variant of `SplatFileKind`, its first bytes in `kind_of`, an arm of
+//! `parse`; `error.rs` lists the endings. Options of a format: `cli/export/args.rs`, set by `splat_format` in
+//! `cli/export.rs`. A format of meshes is a variant of `ExportFormat` in `cli/export/args.rs`. Users find it in
+//! `guide/export.md`.
 //!
 //! **Add a command.** `cli/x.rs`: a struct of `clap::Args` and a function `run`. `cli/mod.rs`: a variant of `Command`
 //! with its line of help, and its call. `cli/exit.rs` gives each type of error its exit code. Tests: `tests/program`.

@@ -203,7 +203,8 @@ impl DeviceError {
         Self::OfRank { rank, message: message.into() }
     }
 
-    /// Returns true if the memory of the device or of the host is too small.
+    /// Returns true if a fallback may help: the memory of the device or of the host is too small for an allocation of
+    /// this program.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::OutOfMemory { .. }) || self.is_out_of_host_memory()
     }

@@ -16,7 +16,7 @@ use crate::train::coarse::CoarseSchedule;
 use crate::train::event::Split;
 use crate::train::feed::{Feed, TakenOther};
 use crate::train::terms::{self, ViewExtras};
-use crate::train::train_step::{ViewInputs, ViewOutputs, add_view};
+use crate::train::view_step::{ViewInputs, ViewOutputs, add_gradients};
 
 pub(super) struct SteadyState<'a, B: TrainDevice> {
     device: &'a mut B,
@@ -152,7 +152,7 @@ impl<'a, B: TrainDevice> SteadyState<'a, B> {
         };
         let (device, model) = (&mut *self.device, &mut self.model);
         let ViewOutputs { pixels, activations, .. } =
-            add_view(device, model, &target, &inputs, None, gradients)?;
+            add_gradients(device, model, &target, &inputs, None, gradients)?;
         self.bytes = [activations, gradients.bytes()];
         drop(target);
         self.feed.prefetch(self.device, number + 1)?;

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use clap::ArgMatches;
 use serde::Serialize;
 use splat_formats::{
-    PlacementError, ReadSplats, SPZ_LOG_SCALES, ScenePlacement, SogOptions, SplatFileError,
-    SplatFileKind, SplatFormat, Splats, SpzAxes, SpzOptions, SpzVersion, StreamedOptions,
-    WorstErrors, WriteReport, middle_and_radius, read_with_axes,
+    FORMATS, PlacementError, ReadSplats, SPZ_LOG_SCALES, ScenePlacement, SogOptions,
+    SplatFileError, SplatFileKind, SplatFormat, Splats, SpzAxes, SpzOptions, SpzVersion,
+    StreamedOptions, WorstErrors, WriteReport, middle_and_radius, read_with_axes,
 };
 
 pub(super) use self::args::ExportArgs;
@@ -251,9 +251,12 @@ fn named_format(args: &ExportArgs) -> Result<ExportFormat, UsageError> {
     let of_splats = || SplatFormat::of_name(&args.output).map(ExportFormat::Splats);
     let of_name = if is_obj { Some(ExportFormat::Obj) } else { of_splats() };
     let Some(format) = args.format.as_ref().or(of_name.as_ref()) else {
+        let files = FORMATS.iter().filter(|row| row.list_of_folder().is_none());
+        let ends: Vec<_> = files.map(|row| row.file_name).collect();
         return Err(UsageError(format!(
-            "-o {shown}: the name tells no format. End it with .ply, .compressed.ply, .splat, .spz, .sog, \
-             .glb or .html, of triangles with .glb, .obj or .ply, or give --format"
+            "-o {shown}: the name tells no format. End it with {}, of triangles with .glb, .obj or .ply, or give \
+             --format",
+            ends.join(", ")
         )));
     };
     // The other files of such a folder have fixed names.

@@ -213,7 +213,7 @@ impl Task for Training<'_> {
             dataset: &dataset,
             images: &images,
             config: &resolved.config,
-            max_points: usize::try_from(limit.most).unwrap_or(usize::MAX),
+            most: usize::try_from(limit.most).unwrap_or(usize::MAX),
             lpips: lpips.as_ref(),
             model_path: &resolved.model_path,
             began: started,

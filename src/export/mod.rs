@@ -1,4 +1,5 @@
-//! Files of a model for other programs: the PLY of Gaussians and the files beside it.
+//! Files that a run writes for other programs: the PLY of Gaussians and the files beside it. `splat export` writes the
+//! formats of `crates/formats`.
 //!
 //! Adding the offset of a file to its coordinates gives scene coordinates. The PLYs that a run writes name the offset
 //! in a comment, `offset X Y Z`. Files of other kinds (and PLYs of meshes) have a

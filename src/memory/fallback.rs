@@ -1,7 +1,8 @@
 //! Fallbacks for little GPU memory, in order, and the conditions under which each is undone.
 //!
-//! The module knows no device: a [`Holder`] has the memory, the [`FallbackPolicy`] decides which fallback is next. A
-//! fallback is undone when its cost fits in memory and it was taken a while ago, so that none flips between two
+//! The module knows no device: a [`Holder`] has the memory, [`FallbackPolicy::run`] decides which fallback is next. Work
+//! that cannot be repeated in place is repeated by the trainer: `relieve` in `backend/cuda/govern.rs` takes the fallbacks
+//! that can help it. `Cuda::grant_new_gaussians` takes [`Fallback::NewGaussians`]. A fallback is undone when its cost fits in memory and it was taken a while ago, so that none flips between two
 //! iterations.
 
 use clap::ValueEnum;
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Bytes;
 
-/// A fallback. The default order is the order of declaration, cheapest first.
+/// A fallback, cheapest first. `--give-up` selects some, in this order by default.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]

@@ -18,7 +18,7 @@ use crate::math::linalg::{mul, scale, transpose};
 use crate::math::{Divisor, Real as _};
 use crate::model::Gaussians;
 use crate::train::feed::Feed;
-use crate::train::train_step::{ViewInputs, add_view};
+use crate::train::view_step::{ViewInputs, add_gradients};
 use crate::train::{TrainError, Views};
 
 pub use search::{DeviceTools, with_device};
@@ -177,7 +177,7 @@ impl RefitScene<'_> {
                     other: None,
                 };
                 let mut gradients = B::Gradients::default();
-                add_view(device, &mut model, &target, &inputs, None, &mut gradients)?;
+                add_gradients(device, &mut model, &target, &inputs, None, &mut gradients)?;
                 let rates = rates_at(image, self.images_drawn, round == ROUNDS);
                 device.step(&mut model, gradients, &AdamStep::new(image - before, rates))?;
             }

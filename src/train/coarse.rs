@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use super::schedule;
 use super::span::ImageSpan;
-use super::train_step::adam_step;
+use super::view_step::adam_step;
 use crate::backend::{AdamStep, EditRule, Grow, Keep};
 use crate::config::{Config, SugarSchedule};
 

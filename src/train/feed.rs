@@ -41,7 +41,7 @@ pub(crate) struct Feed<'a> {
 /// Neighbour views for comparisons.
 pub(super) struct ComparedViews {
     pub(super) views: OtherViews,
-    /// First iteration that compares views.
+    /// First image that compares views.
     from: u32,
 }
 
@@ -58,9 +58,10 @@ impl<T> TakenOther<T> {
     }
 }
 
-/// View of an iteration.
+/// View that is trained next.
 struct Chosen {
-    iteration: u32,
+    /// Number of the image in the run, from 1.
+    number: u32,
     view: usize,
     /// Photograph. `None` if the device already held it.
     image: Option<Arc<Image>>,
@@ -84,24 +85,24 @@ impl<'a> Feed<'a> {
         });
     }
 
-    /// Returns the neighbour view of an iteration's view.
-    fn other_of(&self, iteration: u32, view: usize) -> Option<usize> {
-        let others = self.others.as_ref().filter(|others| iteration >= others.from)?;
-        others.views.drawn(iteration, view, |other| !self.views.is_broken(other))
+    /// Returns the neighbour view of image `number` of the run (from 1).
+    fn other_of(&self, number: u32, view: usize) -> Option<usize> {
+        let others = self.others.as_ref().filter(|others| number >= others.from)?;
+        others.views.drawn(number, view, |other| !self.views.is_broken(other))
     }
 
-    /// Uploads the neighbour view of an iteration's view, if there is one. Call it after [`Self::take`], whose
+    /// Uploads the neighbour view of image `number`, if there is one. Call it after [`Self::take`], whose
     /// photograph stays resident.
     pub(crate) fn take_other<B: Device>(
         &mut self,
         device: &mut B,
-        iteration: u32,
+        number: u32,
         view: usize,
     ) -> Result<Option<TakenOther<B::Target>>, TrainError> {
-        while let Some(other) = self.other_of(iteration, view) {
+        while let Some(other) = self.other_of(number, view) {
             let target = match device.resident(other) {
                 Some(target) => target,
-                None => match self.fetch(device, iteration, other) {
+                None => match self.fetch(device, number, other) {
                     Some(image) => self.upload(device, other, image)?,
                     // The next choice skips views that cannot be decoded.
                     None => continue,
@@ -110,23 +111,23 @@ impl<'a> Feed<'a> {
             let Some(compared) = &self.others else { break };
             let views = &self.views;
             let camera = seen_from(views.training_view(view), views.training_view(other));
-            let first_px = compared.views.first_px(iteration);
+            let first_px = compared.views.first_px(number);
             return Ok(Some(TakenOther { target, camera, first_px }));
         }
         Ok(None)
     }
 
-    /// Returns the view of an iteration with its photograph on the device.
+    /// Returns the view of image `number` with its photograph on the device.
     pub(crate) fn take<B: Device>(
         &mut self,
         device: &mut B,
-        iteration: u32,
+        number: u32,
     ) -> Result<(usize, B::Target), TrainError> {
         loop {
-            let chosen = self.ahead.take().filter(|chosen| chosen.iteration == iteration);
+            let chosen = self.ahead.take().filter(|chosen| chosen.number == number);
             let Chosen { view, image, .. } = match chosen {
                 Some(chosen) => chosen,
-                None => self.choose(device, iteration)?,
+                None => self.choose(device, number)?,
             };
             if let Some(target) = device.resident(view) {
                 // The prefetched image is already on the device.
@@ -135,7 +136,7 @@ impl<'a> Feed<'a> {
                 return Ok((view, target));
             }
             // The next choice skips views that cannot be decoded.
-            let Some(image) = image.or_else(|| self.fetch(device, iteration, view)) else {
+            let Some(image) = image.or_else(|| self.fetch(device, number, view)) else {
                 continue;
             };
             return Ok((view, self.upload(device, view, image)?));
@@ -154,12 +155,12 @@ impl<'a> Feed<'a> {
         Ok(target)
     }
 
-    /// Returns the view of an iteration whose photograph another rank loads.
-    pub(crate) fn assigned(&mut self, iteration: u32) -> Result<usize, TrainError> {
+    /// Returns the view of image `number`, whose photograph another rank loads.
+    pub(crate) fn assigned(&mut self, number: u32) -> Result<usize, TrainError> {
         let views = &self.views;
         let is_whole = |view: &usize| !views.is_broken(*view);
-        let coming = self.order.coming(iteration).iter().copied().find(is_whole);
-        let found = coming.or_else(|| self.order.following(iteration).into_iter().find(is_whole));
+        let coming = self.order.coming(number).iter().copied().find(is_whole);
+        let found = coming.or_else(|| self.order.following(number).into_iter().find(is_whole));
         found.ok_or_else(|| self.no_images())
     }
 
@@ -168,12 +169,12 @@ impl<'a> Feed<'a> {
         TrainError::NoImages { views: self.views.split(Split::Train).len(), first }
     }
 
-    /// Draws the training views at the scale that fits the device's memory, from `iteration` on. Returns the earlier
+    /// Draws the training views at the scale that fits the device's memory, from image `number` on. Returns the earlier
     /// scale if it has changed.
     pub(crate) fn follow_training_scale<B: Device>(
         &mut self,
         device: &mut B,
-        iteration: u32,
+        number: u32,
     ) -> Result<Option<TrainingScale>, DeviceError> {
         let (scale, before) = (device.training_scale(), self.views.training_scale());
         if scale == before {
@@ -183,17 +184,17 @@ impl<'a> Feed<'a> {
         self.views.set_training_scale(scale);
         // The prefetched image has the old size.
         self.ahead = None;
-        self.schedule_decoding(device, iteration);
+        self.schedule_decoding(device, number);
         Ok(Some(before))
     }
 
-    /// Starts the upload of a coming iteration's photograph. Without memory nothing is uploaded before it is needed.
+    /// Starts the upload of the photograph of a coming image. Without memory nothing is uploaded before it is needed.
     pub(crate) fn prefetch<B: Device>(
         &mut self,
         device: &mut B,
-        iteration: u32,
+        number: u32,
     ) -> Result<(), TrainError> {
-        let chosen = self.choose(device, iteration)?;
+        let chosen = self.choose(device, number)?;
         if let Some(image) = &chosen.image {
             let stay = Stay::Ahead(chosen.view);
             match device.upload_target(Photo { image, stay }) {
@@ -205,22 +206,22 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Schedules decoding of the images that the device will lack: the rest of the epoch from `iteration` on, the
-    /// next epoch, and the held-out images of a coming evaluation.
-    pub(crate) fn schedule_decoding<B: Device>(&mut self, device: &B, iteration: u32) {
-        let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.iteration == iteration);
-        let mut coming = self.order.coming(iteration).to_vec();
-        coming.extend(self.order.following(iteration));
+    /// Schedules decoding of the images that the device will lack: the rest of the epoch from image `number` on,
+    /// the next epoch, and the held-out images of a coming evaluation.
+    pub(crate) fn schedule_decoding<B: Device>(&mut self, device: &B, number: u32) {
+        let at_hand = self.ahead.as_ref().is_some_and(|chosen| chosen.number == number);
+        let mut coming = self.order.coming(number).to_vec();
+        coming.extend(self.order.following(number));
         let mut order = Vec::new();
-        self.epoch = Some(self.epoch_of(iteration));
+        self.epoch = Some(self.epoch_of(number));
         let is_own = |image| self.own.as_ref().is_none_or(|own| own.has(image));
-        for (number, view) in (iteration..).zip(coming).filter(|&(number, _)| is_own(number)) {
-            order.extend((!at_hand || number > iteration).then_some(view));
-            order.extend(self.other_of(number, view));
+        for (later, view) in (number..).zip(coming).filter(|&(later, _)| is_own(later)) {
+            order.extend((!at_hand || later > number).then_some(view));
+            order.extend(self.other_of(later, view));
         }
         self.left_out = order.iter().copied().filter(|&view| device.is_resident(view)).collect();
         let ahead = (2 * self.views.split(Split::Train).len()).max(EVALUATED_AHEAD);
-        let soon = iteration..=iteration.saturating_add(u32::try_from(ahead).unwrap_or(u32::MAX));
+        let soon = number..=number.saturating_add(u32::try_from(ahead).unwrap_or(u32::MAX));
         if self.evaluations.iter().any(|at| soon.contains(at)) {
             order.extend(self.views.split(Split::Test));
         }
@@ -230,41 +231,41 @@ impl<'a> Feed<'a> {
 
     /// Loads the image of a view. If the device held the view at the last scheduling, it has probably dropped others
     /// too, and decoding is scheduled again.
-    fn fetch<B: Device>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Arc<Image>> {
+    fn fetch<B: Device>(&mut self, device: &B, number: u32, view: usize) -> Option<Arc<Image>> {
         if self.left_out.contains(&view) {
-            self.schedule_decoding(device, iteration);
+            self.schedule_decoding(device, number);
         }
         self.views.fetch_to_train(view)
     }
 
-    /// Chooses the view of this iteration, or the next one whose photograph can be loaded.
-    fn choose<B: Device>(&mut self, device: &B, iteration: u32) -> Result<Chosen, TrainError> {
-        if self.epoch != Some(self.epoch_of(iteration)) {
-            self.schedule_decoding(device, iteration);
+    /// Chooses the view of this image, or the next one whose photograph can be loaded.
+    fn choose<B: Device>(&mut self, device: &B, number: u32) -> Result<Chosen, TrainError> {
+        if self.epoch != Some(self.epoch_of(number)) {
+            self.schedule_decoding(device, number);
         }
         let mut next = 0;
-        while let Some(&view) = self.order.coming(iteration).get(next) {
-            if let Some(chosen) = self.try_view(device, iteration, view) {
+        while let Some(&view) = self.order.coming(number).get(next) {
+            if let Some(chosen) = self.try_view(device, number, view) {
                 return Ok(chosen);
             }
             next += 1;
         }
-        let following = self.order.following(iteration);
-        let chosen = following.into_iter().find_map(|it| self.try_view(device, iteration, it));
+        let following = self.order.following(number);
+        let chosen = following.into_iter().find_map(|it| self.try_view(device, number, it));
         chosen.ok_or_else(|| self.no_images())
     }
 
-    /// Returns the epoch of an iteration, from 0.
-    fn epoch_of(&self, iteration: u32) -> usize {
-        iteration.saturating_sub(1) as usize / self.views.split(Split::Train).len().max(1)
+    /// Returns the epoch of image `number`, from 0.
+    fn epoch_of(&self, number: u32) -> usize {
+        number.saturating_sub(1) as usize / self.views.split(Split::Train).len().max(1)
     }
 
-    fn try_view<B: Device>(&mut self, device: &B, iteration: u32, view: usize) -> Option<Chosen> {
+    fn try_view<B: Device>(&mut self, device: &B, number: u32, view: usize) -> Option<Chosen> {
         if device.is_resident(view) {
-            return Some(Chosen { iteration, view, image: None });
+            return Some(Chosen { number, view, image: None });
         }
-        let image = Some(self.fetch(device, iteration, view)?);
-        Some(Chosen { iteration, view, image })
+        let image = Some(self.fetch(device, number, view)?);
+        Some(Chosen { number, view, image })
     }
 }
 

@@ -20,9 +20,9 @@ pub mod schedule;
 pub mod span;
 pub mod strategy;
 pub mod terms;
-pub(crate) mod train_step;
 mod trainer;
 pub mod triangles;
+pub(crate) mod view_step;
 
 use std::path::{Path, PathBuf};
 

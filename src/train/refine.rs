@@ -18,8 +18,8 @@ use super::event::{
 };
 use super::feed::{Feed, Views};
 use super::save::{DeviceModel, new_point_cloud, render_mode, write_point_cloud};
-use super::train_step::{ViewInputs, add_view};
 use super::trainer::Outcome;
+use super::view_step::{ViewInputs, add_gradients};
 use super::{MemoryFallbacks, TrainError, render_footprint, schedule};
 use crate::backend::{
     AdamStep, BoundState, BoundStep, DeviceError, Pending as _, RenderSettings, Terms, Topic,
@@ -295,7 +295,7 @@ impl<B: TrainDevice> Refiner<'_, B> {
         };
         let mut gradients = B::Gradients::default();
         let model = &mut self.model;
-        let outputs = add_view(self.device, model, &target, &inputs, None, &mut gradients)?;
+        let outputs = add_gradients(self.device, model, &target, &inputs, None, &mut gradients)?;
         let rates = schedule::rates(&config.optimize, self.setup.rule.vertex_unit(), iteration);
         let normal_consistency = self.setup.rule.normal_consistency;
         let step = BoundStep { adam: AdamStep::new(iteration, rates), normal_consistency };

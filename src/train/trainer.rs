@@ -4,11 +4,11 @@
 //! begin_run
 //!   |
 //!   v
-//! prepare_step       density control, prunes, 3D filter; in the coarse stage its prune and neighbours
+//! prepare_step       density control, prunes, 3D filter; in the coarse stage its prune. Old neighbours are dropped
 //!   |
 //! iterate            views of a batch -> losses -> gradients -> one Adam step
 //!   |
-//! follow_step        timelapse, device memory, files that threads have written
+//! follow_step        timelapse, device memory, files that threads have written; at last prunes
 //!   |
 //! reaches_psnr, serve_page, report_milestones
 //!   |
@@ -57,7 +57,7 @@ use super::schedule::{self, Milestones, training_background, view_divisor};
 use super::span::ImageSpan;
 use super::strategy::{self, Site, StepExtras, Strategy, fade_depth};
 use super::terms::{self, TrainingStage, ViewExtras};
-use super::train_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_view};
+use super::view_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_gradients};
 use super::{MemoryFallbacks, SceneScale, TrainError, scene_cube};
 use crate::backend::{
     AdamStep, Adjust, DeviceError, FallbackState, Held as _, Pending, RankOutcome, RankView,
@@ -83,8 +83,8 @@ pub struct TrainerSetup<'a> {
     pub images: &'a ImageLoader,
     /// Resolved configuration.
     pub config: &'a Config,
-    /// Largest number of Gaussians or vertices.
-    pub max_points: usize,
+    /// Largest number of Gaussians or vertices, from `--max-points` or the scene.
+    pub most: usize,
     /// Network weights for LPIPS in evaluations.
     pub lpips: Option<&'a LpipsWeights>,
     /// Existing model folder.
@@ -245,7 +245,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         }
         Self {
             scale,
-            strategy: strategy::of(setup.config, setup.dataset, setup.max_points),
+            strategy: strategy::of(setup.config, setup.dataset, setup.most),
             setup,
             device,
             sink,
@@ -285,6 +285,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         outcome
     }
 
+    /// Runs the loop of the diagram above.
     fn train(&mut self) -> Result<Outcome, TrainError> {
         let config = self.setup.config;
         let last = config.last_iteration();
@@ -495,7 +496,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let numbers = [image, self.pace.all_images(options.iterations)];
         let colors = color_step(self.appearance.as_mut(), options, trained, view, numbers);
         let model = &mut self.model;
-        let outputs = add_view(self.device, model, &target, &inputs, colors, gradients)?;
+        let outputs = add_gradients(self.device, model, &target, &inputs, colors, gradients)?;
         let ViewOutputs { pixels, samples, activations } = outputs;
         self.tensors.activations = activations;
         Ok(PendingView { terms, losses: [pixels, samples] })

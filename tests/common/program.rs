@@ -186,9 +186,9 @@ pub fn set_up<T>(
     let dataset = &Dataset::load(&config.scene).unwrap();
     fs::create_dir_all(place.model()).unwrap();
     let (model_path, stop) = (&place.model(), &AtomicBool::new(false));
-    let (began, max_points) = (Instant::now(), config.densify.max_points);
-    let max_points = max_points.map_or(usize::MAX, |most| usize::try_from(most).unwrap());
-    run(TrainerSetup { lpips, dataset, images, config, max_points, model_path, began, stop })
+    let most = config.densify.max_points.map_or(usize::MAX, |most| most.try_into().unwrap());
+    let began = Instant::now();
+    run(TrainerSetup { lpips, dataset, images, config, most, model_path, began, stop })
 }
 
 impl TestFolder {

@@ -108,8 +108,8 @@ impl ExportFormat {
     fn parser() -> impl TypedValueParser<Value = Self> {
         let obj = "OBJ with colours of vertices, of models of triangles alone";
         let values = FORMATS
+            .iter()
             .map(|row| PossibleValue::new(row.name).alias(row.ending()).help(row.help))
-            .into_iter()
             .chain([PossibleValue::new("obj").help(obj)]);
         PossibleValuesParser::new(values).map(|typed| {
             let row = FORMATS.iter().find(|row| [row.name, row.ending()].contains(&typed.as_str()));

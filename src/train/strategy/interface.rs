@@ -14,7 +14,7 @@ use crate::train::event::DensifyReport;
 use crate::train::pace::Turn;
 use crate::train::schedule::rates;
 use crate::train::span::ImageSpan;
-use crate::train::train_step::rate_factor;
+use crate::train::view_step::rate_factor;
 use crate::train::{SceneScale, TrainError};
 
 /// Strategy of density control. It depends only on the options and the iteration, so that a resumed

@@ -77,7 +77,7 @@ pub struct FormatRow {
 }
 
 /// All formats that can be written.
-pub const FORMATS: [FormatRow; 9] = [
+pub const FORMATS: &[FormatRow] = &[
     FormatRow {
         name: "ply",
         help: "PLY of 3D Gaussian splatting, or of 2DGS for surfels, which loses nothing; of triangles, a mesh",
@@ -197,6 +197,12 @@ pub fn write_with(
         SogError::Write(source) => unwritable(source),
         source => SplatFileError::Sog { path: path.to_owned(), source },
     };
+    let folder = |write: &dyn Fn(&mut FolderSink) -> Result<WorstErrors, SogError>| {
+        let mut sink = FolderSink::create(folder_of(path)).map_err(unwritable)?;
+        let errors = write(&mut sink).map_err(sog)?;
+        let bytes = sink.finish().map_err(unwritable)?;
+        Ok(WriteReport { splats: splats.len(), bytes, errors, notes: Vec::new() })
+    };
     let errors = match format {
         SplatFormat::Ply => {
             replace(path, |out| write_ply(splats, out).map(|()| WorstErrors::default()))
@@ -230,18 +236,11 @@ pub fn write_with(
                     source => SplatFileError::Html { path: path.to_owned(), source },
                 })
         }
-        SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_) => {
-            let mut sink = FolderSink::create(folder_of(path)).map_err(unwritable)?;
-            let errors = match format {
-                SplatFormat::StreamedSog(options) => {
-                    write_streamed(splats, options, tools, &mut sink)
-                }
-                SplatFormat::SogFolder(options) => write_sog(splats, options, tools, &mut sink),
-                _ => Ok(WorstErrors::default()),
-            }
-            .map_err(sog)?;
-            let bytes = sink.finish().map_err(unwritable)?;
-            return Ok(WriteReport { splats: splats.len(), bytes, errors, notes: Vec::new() });
+        SplatFormat::SogFolder(options) => {
+            return folder(&|sink| write_sog(splats, options, tools, sink));
+        }
+        SplatFormat::StreamedSog(options) => {
+            return folder(&|sink| write_streamed(splats, options, tools, sink));
         }
     }?;
     let bytes = fs::metadata(path).map_err(unwritable)?.len();

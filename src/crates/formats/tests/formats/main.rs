@@ -15,9 +15,9 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use splat_formats::{
-    ReadSplats, SogTools, SplatColumns, SplatFileError, SplatFileKind, SplatFormat, Splats,
-    SpzAxes, SpzOptions, SpzVersion, StreamedOptions, WorstErrors, read, read_streamed,
-    read_with_axes, write, write_streamed,
+    FORMATS, FormatRow, ReadSplats, SogTools, SplatColumns, SplatFileError, SplatFileKind,
+    SplatFormat, Splats, SpzAxes, SpzOptions, SpzVersion, StreamedOptions, WorstErrors, read,
+    read_streamed, read_with_axes, write, write_streamed,
 };
 use splat_mesh::narrow::to_f32;
 use splat_mesh::random::RandomSequence;
@@ -115,9 +115,9 @@ pub(crate) fn scene(count: usize, sh_degree: u32) -> Splats {
 /// Returns all single-file formats, with file names.
 pub(crate) fn formats() -> Vec<(&'static str, SplatFormat)> {
     let v4 = SpzOptions { version: SpzVersion::V4, ..SpzOptions::default() };
-    let of_name = |name: &'static str| (name, SplatFormat::of_name(Path::new(name)).unwrap());
-    let mut formats: Vec<_> =
-        ["a.ply", "a.compressed.ply", "a.splat", "a.spz", "a.sog", "a.glb"].map(of_name).into();
+    let is_readable_file = |row: &&FormatRow| row.list_of_folder().is_none() && row.name != "html";
+    let rows = FORMATS.iter().filter(is_readable_file);
+    let mut formats: Vec<_> = rows.map(|row| (row.file_name, (row.format)())).collect();
     formats.push(("v4.spz", SplatFormat::Spz(v4)));
     formats
 }
@@ -153,7 +153,7 @@ fn truncated_files_are_errors_that_name_the_file() {
         for length in 0..whole.len() {
             let found = read_bytes(&path, &whole[..length]);
             // Rows without a header cannot be recognised as truncated, unless there are none.
-            if name == "a.splat" && length > 0 && length % 32 == 0 {
+            if name == ".splat" && length > 0 && length % 32 == 0 {
                 assert_eq!(found.unwrap().splats.len(), length / 32);
                 continue;
             }
@@ -168,7 +168,7 @@ fn truncated_files_are_errors_that_name_the_file() {
 fn huge_counts_take_no_memory() {
     let folder = tempfile::tempdir().unwrap();
     let most = u32::MAX.to_string();
-    for (name, from) in [("a.ply", "vertex 40"), ("a.compressed.ply", "vertex 40")] {
+    for (name, from) in [(".ply", "vertex 40"), (".compressed.ply", "vertex 40")] {
         let format = formats().into_iter().find(|(known, _)| *known == name).unwrap().1;
         let bytes = file(&scene(40, 1), &format);
         let end = bytes.windows(10).position(|window| window == b"end_header").unwrap();
@@ -376,7 +376,7 @@ fn formats_are_detected_by_content_and_hold_an_edited_scene() {
     assert!(gone > 50 && splats.len() == 300 - gone);
     for (name, format) in formats() {
         // `.splat` has no magic bytes.
-        let path = folder.path().join(if name == "a.splat" { "x.splat" } else { "x.bin" });
+        let path = folder.path().join(if name == ".splat" { "x.splat" } else { "x.bin" });
         let report = write(&path, &splats, &format).unwrap();
         assert_eq!(
             (report.splats, report.bytes),
@@ -392,7 +392,10 @@ fn formats_are_detected_by_content_and_hold_an_edited_scene() {
             SplatFormat::Splat => SplatFileKind::Splat,
             SplatFormat::Spz(_) => SplatFileKind::Spz,
             SplatFormat::Glb => SplatFileKind::Glb,
-            _ => SplatFileKind::Sog,
+            SplatFormat::Sog(_) | SplatFormat::SogFolder(_) | SplatFormat::StreamedSog(_) => {
+                SplatFileKind::Sog
+            }
+            SplatFormat::Html(_) => unreachable!("pages are not read"),
         };
         let is_found = (found.kind, found.splats.len(), found.dropped);
         assert_eq!(is_found, (expected, splats.len(), 0), "{name}");

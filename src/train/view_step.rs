@@ -42,7 +42,7 @@ pub(crate) struct ViewOutputs<B: TrainDevice> {
 }
 
 /// Adds the gradients of a view's loss to a step, and updates the view's colour table if it is learned.
-pub(crate) fn add_view<B: TrainDevice>(
+pub(crate) fn add_gradients<B: TrainDevice>(
     device: &mut B,
     model: &mut B::Model,
     target: &B::Target,
