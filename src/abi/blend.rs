@@ -1,4 +1,4 @@
-//! Arguments of the kernels that trace a view's light: blending, distortion, transmittances, weights, contributions
+//! Arguments of the kernels that trace a view's light: blending, transmittances, weights, contributions
 //! and medians.
 
 use super::view::TileRange;
@@ -13,13 +13,6 @@ constants! {
     pub const BLEND_CHUNK: u32 = 256;
     /// Threads per block of `blend_bwd`.
     pub const BLEND_BWD_BLOCK: u32 = 128;
-
-    /// Threads per block of `measure_distortion`.
-    pub const DISTORTION_BLOCK: u32 = 256;
-    /// Depth that is mapped to 0, world units.
-    pub const DISTORTION_NEAR: f32 = 0.2;
-    /// Depth that is mapped to 1, world units.
-    pub const DISTORTION_FAR: f32 = 100.0;
 
     /// Threads per block of `transmittances`.
     pub const TRANSMITTANCE_BLOCK: u32 = 256;
@@ -132,30 +125,6 @@ abi! {
         pub window_exponent: f32,
         /// Width of the strips along edges, px. For `blend_bwd_triangles_*` only.
         pub strip_px: f32,
-    }
-
-    /// `measure_distortion`: the depth distortion of each pixel, and its gradients.
-    pub struct DistortionArgs<'a> {
-        /// [h, w]
-        pub inverse_depths: In<'a, f32>,
-        /// Blended squared inverse depths; [h, w].
-        pub inverse_squares: In<'a, f32>,
-        /// [h, w, 4]: depth, x and y of the normal, opacity.
-        pub surface: In<'a, f32>,
-        /// Mask of the photograph; [h, w], 0 for an excluded pixel; or null.
-        pub mask: In<'a, u8>,
-        /// Added to; [h, w].
-        pub d_inverse_depths: Out<'a, f32>,
-        /// [h, w]
-        pub d_inverse_squares: Out<'a, f32>,
-        /// [h, w, 4]; the last value of a pixel, for the final transmittance, is added to.
-        pub d_surface: Out<'a, f32>,
-        /// Sum over the pixels; added to.
-        pub sum: Out<'a, f64>,
-        /// Number of pixels.
-        pub pixels: u32,
-        /// Gradient of a pixel's term.
-        pub d_mean: f32,
     }
 
     /// `transmittances`: transmittance between the camera and given points.

@@ -4,8 +4,6 @@ use super::terms::TERM_VALUES;
 use super::{In, Out};
 
 constants! {
-    /// Threads per block of `depth_loss`.
-    pub const DEPTH_LOSS_BLOCK: u32 = 256;
     /// Threads per block of `loss`.
     pub const LOSS_BLOCK: u32 = 128;
     /// Columns of pixels per block of `loss`.
@@ -62,28 +60,6 @@ constants! {
 }
 
 abi! {
-    /// `depth_loss`: L1 of the inverse depths, and its gradient.
-    pub struct DepthLossArgs<'a> {
-        /// [h, w]
-        pub inverse_depths: In<'a, f32>,
-        /// [h, w]
-        pub target: In<'a, u16>,
-        /// [h, w], or null.
-        pub mask: In<'a, u8>,
-        /// [h, w]
-        pub d_inverse_depths: Out<'a, f32>,
-        /// Sum of the absolute differences; added to.
-        pub sum: Out<'a, f64>,
-        /// Number of pixels.
-        pub pixels: u32,
-        /// Inverse depth of a step of the target.
-        pub scale: f32,
-        /// Inverse depth where the target is 0.
-        pub offset: f32,
-        /// Gradient of |x - y| at a pixel.
-        pub d_error: f32,
-    }
-
     /// `loss`: L1 and SSIM, and their gradient.
     pub struct LossArgs<'a> {
         /// [h, w, 3]

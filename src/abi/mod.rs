@@ -28,6 +28,7 @@ pub use normals::*;
 pub use probe::{PROBE_BLOCK, ProbeArgs};
 pub use project::*;
 pub use surface::*;
+pub use terms::*;
 pub use triangles::*;
 pub use view::*;
 
@@ -40,6 +41,7 @@ pub fn header() -> String {
         &view::constants(),
         &view::structs(),
         &terms::constants(),
+        &terms::structs(),
         &adam::constants(),
         &adam::structs(),
         &project::constants(),

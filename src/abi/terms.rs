@@ -1,4 +1,6 @@
-//! Terms of the loss, their inputs, and the values that they report.
+//! Terms of the loss, their inputs, the values that they report, and the arguments of the kernels of stage `depth`.
+
+use super::{In, Out};
 
 constants! {
     /// Index of the mean absolute error among the sums of kernels.
@@ -29,6 +31,63 @@ constants! {
     pub const SUM_SQUARED: u32 = 11;
     /// Number of sums.
     pub const TERM_SUMS: u32 = 12;
+
+    /// Threads per block of `depth_loss`.
+    pub const DEPTH_LOSS_BLOCK: u32 = 256;
+    /// Threads per block of `measure_distortion`.
+    pub const DISTORTION_BLOCK: u32 = 256;
+    /// Depth that is mapped to 0, world units.
+    pub const DISTORTION_NEAR: f32 = 0.2;
+    /// Depth that is mapped to 1, world units.
+    pub const DISTORTION_FAR: f32 = 100.0;
+}
+
+abi! {
+    /// `depth_loss`: L1 of the inverse depths, and its gradient.
+    pub struct DepthLossArgs<'a> {
+        /// [h, w]
+        pub inverse_depths: In<'a, f32>,
+        /// [h, w]
+        pub target: In<'a, u16>,
+        /// [h, w], or null.
+        pub mask: In<'a, u8>,
+        /// [h, w]
+        pub d_inverse_depths: Out<'a, f32>,
+        /// Sum of the absolute differences; added to.
+        pub sum: Out<'a, f64>,
+        /// Number of pixels.
+        pub pixels: u32,
+        /// Inverse depth of a step of the target.
+        pub scale: f32,
+        /// Inverse depth where the target is 0.
+        pub offset: f32,
+        /// Gradient of |x - y| at a pixel.
+        pub d_error: f32,
+    }
+
+    /// `measure_distortion`: the depth distortion of each pixel, and its gradients.
+    pub struct DistortionArgs<'a> {
+        /// [h, w]
+        pub inverse_depths: In<'a, f32>,
+        /// Blended squared inverse depths; [h, w].
+        pub inverse_squares: In<'a, f32>,
+        /// [h, w, 4]: depth, x and y of the normal, opacity.
+        pub surface: In<'a, f32>,
+        /// Mask of the photograph; [h, w], 0 for an excluded pixel; or null.
+        pub mask: In<'a, u8>,
+        /// Added to; [h, w].
+        pub d_inverse_depths: Out<'a, f32>,
+        /// [h, w]
+        pub d_inverse_squares: Out<'a, f32>,
+        /// [h, w, 4]; the last value of a pixel, for the final transmittance, is added to.
+        pub d_surface: Out<'a, f32>,
+        /// Sum over the pixels; added to.
+        pub sum: Out<'a, f64>,
+        /// Number of pixels.
+        pub pixels: u32,
+        /// Gradient of a pixel's term.
+        pub d_mean: f32,
+    }
 }
 
 /// A summand of the loss.

@@ -117,8 +117,7 @@ pub(super) fn run(args: &ExportArgs, matches: &ArgMatches) -> anyhow::Result<()>
         tracing::warn!("{note}");
     }
     let to = args.output.clone();
-    let is_flat = format == SplatFormat::Splat;
-    let sh_degree = if is_flat { 0 } else { splats.sh_degree() };
+    let sh_degree = if format.has_harmonics() { splats.sh_degree() } else { 0 };
     let exported = Exported { from, to, sh_degree, left_out, written };
     print_report(&exported, args.json, described)
 }

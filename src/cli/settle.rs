@@ -1,9 +1,7 @@
 //! Values that follow from the scene: number of Gaussians, background, masks.
 
 use super::silhouettes::CUT_OUT_SHARE;
-use crate::config::{
-    Color, Config, OptimizeOptions, PrimitiveName, RegReach, StrategyName, TrainingBackground,
-};
+use crate::config::{Color, Config, OptimizeOptions, PrimitiveName, RegReach, TrainingBackground};
 use crate::dataset::{Dataset, Image, decode, evenly_spread};
 use crate::train::forecast;
 
@@ -69,10 +67,10 @@ fn largest_number(config: &Config, pixels: u64) -> (u64, LimitSource) {
         _ if config.optimize.primitive == PrimitiveName::Triangles => {
             (vertices_for(pixels), LimitSource::Pixels)
         }
-        (None, StrategyName::Budget | StrategyName::Mcmc) => {
+        (None, strategy) if strategy.grows_to_a_number() => {
             (gaussians_for(pixels, densify.pixels_per_gaussian), LimitSource::Pixels)
         }
-        (None, StrategyName::Adc | StrategyName::Gof) => {
+        (None, _) => {
             let most = (pixels / MIN_PIXELS_PER_GAUSSIAN).clamp(MIN_LIMIT, MAX_GAUSSIANS);
             (most, LimitSource::Strategy)
         }
@@ -351,7 +349,7 @@ mod tests {
     use clap::{Args as _, Command};
 
     use super::*;
-    use crate::config::{ConfigLayer, Layers, resolve};
+    use crate::config::{ConfigLayer, Layers, StrategyName, resolve};
 
     #[test]
     fn the_limit_is_the_options_or_follows_from_pixels_and_strategy() {

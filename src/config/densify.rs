@@ -33,8 +33,10 @@ const NO_GRADIENTS: Idle<DensifiedRun> = when(
     |run| run.is_trained || !run.strategy.grows_by_gradient(),
     "with -c or with a --strategy that does not grow by gradients",
 );
-const NO_GROWTH: Idle<DensifiedRun> =
-    when(|run| run.is_trained || run.strategy.moves_at_random(), "with -c or with --strategy mcmc");
+const NO_GROWTH: Idle<DensifiedRun> = when(
+    |run| run.is_trained || !run.strategy.splits_and_resets(),
+    "with -c or with a --strategy that neither splits Gaussians nor lowers opacities, such as mcmc",
+);
 const NO_DENSITY_CONTROL: Idle<DensifiedRun> =
     when(|run| run.is_trained, "with -c: the coarse stage has no density control");
 const OF_TRIANGLES: Idle<DensifiedRun> = when(

@@ -67,6 +67,11 @@ impl StrategyName {
         matches!(self, Self::Budget | Self::Mcmc)
     }
 
+    /// True if the strategy splits large Gaussians and lowers opacities now and then.
+    pub(super) fn splits_and_resets(self) -> bool {
+        self != Self::Mcmc
+    }
+
     /// True if the strategy moves Gaussians at random after a step.
     pub(super) fn moves_at_random(self) -> bool {
         self == Self::Mcmc

@@ -8,7 +8,7 @@ use super::model::Model;
 use super::primitive::{Drawable, DrawnView, Splat, density_field};
 use super::seen::Seen;
 use super::stage::blend::{self, Canvas, CanvasGradient};
-use super::stage::depth::{self, ComparedDepths, RayDistortion};
+use super::stage::depth::{self, ComparedDepths, RayGradients, add};
 use super::stage::gradients::{DepthMap, Gradients, ViewGradients};
 use super::stage::loss;
 use super::stage::neighbours::NearestLists;
@@ -17,8 +17,7 @@ use super::stage::patches::{self, PatchPair};
 use super::stage::rays::{self, MedianGradient};
 use super::stage::surface::{self, Sampled};
 use crate::abi::terms::{
-    At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DISTORTION, VALUE_DN, VALUE_MULTI_VIEW,
-    VALUE_NORMAL_MAP, Weighted,
+    At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, VALUE_MULTI_VIEW, VALUE_NORMAL_MAP, Weighted,
 };
 use crate::backend::settings::{MEDIAN_GRADIENTS, viewpoint};
 use crate::backend::{
@@ -29,7 +28,6 @@ use crate::backend::{
 use crate::dataset::{Image, View};
 use crate::math::blend::ScreenGradient;
 use crate::math::field::GEOMETRY;
-use crate::math::linalg::add_to;
 use crate::math::{Divisor, Real};
 use crate::memory::Bytes;
 use crate::model::Gaussians;
@@ -234,7 +232,7 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
         if let Some(near) = near.filter(|_| terms.needs().neighbours) {
             near.check(model)?;
         }
-        let (mut maps, mut means) = (ComparedMaps::NOTHING, Means::default());
+        let (mut maps, mut means) = (ComparedMaps::default(), Means::default());
         let shown = (self.compared(), self.drawing.background);
         let d_image = loss::loss(shown, self.canvas.size, target, terms, &mut means)?;
         for Weighted { term, weight } in terms.active() {
@@ -254,16 +252,11 @@ impl<R: Real, S: Trainable, P: Drawable> Frame<R, S, P> {
                     means[VALUE_DN as usize] = normals.mean;
                     maps.normals = Some(normals);
                 }
-                Term::Distortion => {
-                    let found =
-                        depth::find_distortion(&self.canvas, target.mask.as_deref(), *weight);
-                    means[VALUE_DISTORTION as usize] = found.mean;
-                    maps.distortion = Some(found);
-                }
-                // Colour terms, multi-view terms and terms at samples.
+                // Terms of colours, rays and several views, and terms at samples.
                 _ => {}
             }
         }
+        maps.rays = depth::score_rays(&self.canvas, target.mask.as_deref(), terms, &mut means);
         let weight = terms.weight(VALUE_MULTI_VIEW);
         if let Some(other) = other.filter(|_| weight != 0.0) {
             let pair =
@@ -379,13 +372,14 @@ impl<R: Real> Scores<R> {
 // Gradients of the maps beside a frame's colours, summed over the comparisons.
 
 /// Comparisons of a frame's maps; `None` for terms that are off.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ComparedMaps<R> {
     pub(crate) depths: Option<ComparedDepths<R>>,
     /// Comparison of the normals of the inverse depths.
     pub(crate) normal_map: Option<ComparedDepths<R>>,
     pub(crate) normals: Option<ComparedNormals<R>>,
-    pub(crate) distortion: Option<RayDistortion<R>>,
+    /// Gradients of the terms that need no map of the photograph.
+    pub(crate) rays: RayGradients<R>,
     /// Depths that samples are compared with.
     pub(crate) sampled: Option<Sampled<R>>,
 }
@@ -412,12 +406,9 @@ impl<R> MapGradients<R> {
 }
 
 impl<R: Real> ComparedMaps<R> {
-    pub(crate) const NOTHING: Self =
-        Self { depths: None, normal_map: None, normals: None, distortion: None, sampled: None };
-
     /// Returns the summed gradients, and the depths that samples are compared with.
     pub(crate) fn into_gradients(self) -> (MapGradients<R>, Option<DepthMap<R>>) {
-        let Self { depths, normal_map, normals, distortion, sampled } = self;
+        let Self { depths, normal_map, normals, rays, sampled } = self;
         let mut sum = MapGradients::default();
         for compared in [depths, normal_map].into_iter().flatten() {
             add(&mut sum.inverse_depths, compared.d_inverse_depths);
@@ -425,10 +416,10 @@ impl<R: Real> ComparedMaps<R> {
         if let Some(normals) = normals {
             (sum.surface, sum.through) = (normals.d_surface, normals.d_through);
         }
-        if let Some(distortion) = distortion {
-            add(&mut sum.inverse_depths, distortion.d_inverse_depths);
-            add(&mut sum.through, distortion.d_through);
-            sum.inverse_squares = distortion.d_inverse_squares;
+        add(&mut sum.inverse_depths, rays.d_inverse_depths);
+        sum.inverse_squares = rays.d_inverse_squares;
+        if !rays.d_through.is_empty() {
+            add(&mut sum.through, rays.d_through);
             // The gradient of the transmittance requires that of the surface.
             sum.surface.resize(sum.through.len() * 3, R::ZERO);
         }
@@ -442,17 +433,8 @@ impl<R: Real> ComparedMaps<R> {
         let compared = [&self.depths, &self.normal_map].into_iter().flatten();
         compared.map(ComparedDepths::bytes).sum::<Bytes>()
             + self.normals.as_ref().map_or(Bytes(0), ComparedNormals::bytes)
-            + self.distortion.as_ref().map_or(Bytes(0), RayDistortion::bytes)
+            + self.rays.bytes()
             + self.sampled.as_ref().map_or(Bytes(0), Sampled::bytes)
-    }
-}
-
-/// Adds to a gradient that may be empty.
-fn add<R: Real>(sum: &mut Vec<R>, more: Vec<R>) {
-    if sum.is_empty() {
-        *sum = more;
-    } else {
-        add_to(sum, &more);
     }
 }
 
@@ -469,8 +451,7 @@ mod tests {
             d_through: vec![7.0, 8.0],
             ..ComparedNormals::none()
         };
-        let distortion = || RayDistortion {
-            mean: 0.0,
+        let rays = || RayGradients {
             d_inverse_depths: vec![0.5, 0.25],
             d_inverse_squares: vec![9.0, 10.0],
             d_through: vec![0.125, 0.75],
@@ -479,19 +460,19 @@ mod tests {
             depths: Some(depths()),
             normal_map: Some(mapped),
             normals: Some(normals()),
-            distortion: Some(distortion()),
-            ..ComparedMaps::<f64>::NOTHING
+            rays: rays(),
+            ..ComparedMaps::<f64>::default()
         };
         let (sum, _) = all.into_gradients();
         assert_eq!(sum.inverse_depths, [1.75, 6.25]);
         assert_eq!(sum.inverse_squares, [9.0, 10.0]);
         assert_eq!(sum.surface, normals().d_surface);
         assert_eq!(sum.through, [7.125, 8.75]);
-        let alone = ComparedMaps { distortion: Some(distortion()), ..ComparedMaps::NOTHING };
+        let alone = ComparedMaps { rays: rays(), ..ComparedMaps::default() };
         let (sum, _) = alone.into_gradients();
         assert_eq!((sum.inverse_depths, sum.through), (vec![0.5, 0.25], vec![0.125, 0.75]));
         assert_eq!(sum.surface, [0.0; 6]);
-        let without = ComparedMaps { depths: Some(depths()), ..ComparedMaps::<f64>::NOTHING };
+        let without = ComparedMaps { depths: Some(depths()), ..ComparedMaps::<f64>::default() };
         let (sum, _) = without.into_gradients();
         assert_eq!(sum.inverse_depths, depths().d_inverse_depths);
         assert!(sum.inverse_squares.is_empty() && sum.surface.is_empty() && sum.through.is_empty());

@@ -4,10 +4,12 @@
 use rayon::prelude::*;
 
 use super::blend::Canvas;
+use crate::abi::terms::{Means, Term, Terms, VALUE_DISTORTION, Weighted};
 use crate::dataset::Image;
 use crate::math::Real;
 use crate::math::distortion::{RaySums, distortion, distortion_bwd};
 use crate::math::field::sign;
+use crate::math::linalg::add_to;
 use crate::memory::Bytes;
 
 /// Loss and gradient of a frame's inverse depths.
@@ -59,12 +61,10 @@ pub(crate) fn mean(pixels: usize, value: impl Fn(usize) -> f64 + Sync) -> f64 {
     sums.iter().sum::<f64>() / pixels as f64
 }
 
-/// Distortion of a frame and its gradients.
-#[derive(Debug)]
-pub(crate) struct RayDistortion<R> {
-    /// Unweighted mean over all pixels.
-    pub(crate) mean: f64,
-    /// Weighted gradient of the inverse depths, `[height, width]`.
+/// Weighted gradients by the terms of rays; empty if no term gives any.
+#[derive(Debug, Default)]
+pub(crate) struct RayGradients<R> {
+    /// Gradient of the inverse depths, `[height, width]`.
     pub(crate) d_inverse_depths: Vec<R>,
     /// Gradient of the squared inverse depths, `[height, width]`.
     pub(crate) d_inverse_squares: Vec<R>,
@@ -72,21 +72,50 @@ pub(crate) struct RayDistortion<R> {
     pub(crate) d_through: Vec<R>,
 }
 
-impl<R> RayDistortion<R> {
+impl<R> RayGradients<R> {
     pub(crate) fn bytes(&self) -> Bytes {
         let all = [&self.d_inverse_depths, &self.d_inverse_squares, &self.d_through];
         Bytes::of::<R>(all.into_iter().map(Vec::capacity).sum())
     }
 }
 
-/// Computes the distortion of a frame with maps of surface, inverse depths and their squares.
-///
-/// Masked pixels add nothing but count in the mean.
-pub(crate) fn find_distortion<R: Real>(
+/// Evaluates the terms of inverse depths that need no map of the photograph. Masked pixels add nothing but count in
+/// the means.
+pub(crate) fn score_rays<R: Real>(
+    canvas: &Canvas<R>,
+    mask: Option<&[u8]>,
+    terms: &Terms,
+    means: &mut Means,
+) -> RayGradients<R> {
+    let mut sum = RayGradients::default();
+    for &Weighted { term, weight } in terms.active() {
+        let (place, (mean, gradients)) = match term {
+            Term::Distortion => (VALUE_DISTORTION, find_distortion(canvas, mask, weight)),
+            _ => continue,
+        };
+        means[place as usize] = mean;
+        add(&mut sum.d_inverse_depths, gradients.d_inverse_depths);
+        add(&mut sum.d_inverse_squares, gradients.d_inverse_squares);
+        add(&mut sum.d_through, gradients.d_through);
+    }
+    sum
+}
+
+/// Adds to a gradient; either may be empty.
+pub(crate) fn add<R: Real>(sum: &mut Vec<R>, more: Vec<R>) {
+    if sum.is_empty() {
+        *sum = more;
+    } else {
+        add_to(sum, &more);
+    }
+}
+
+/// Returns the mean distortion of a frame with maps of surface, inverse depths and their squares, and its gradients.
+fn find_distortion<R: Real>(
     canvas: &Canvas<R>,
     mask: Option<&[u8]>,
     weight: f64,
-) -> RayDistortion<R> {
+) -> (f64, RayGradients<R>) {
     let pixels = canvas.inverse_squares.len();
     let d_mean = R::of(weight / pixels as f64);
     let counts = |pixel: usize| mask.is_none_or(|mask| mask[pixel] != 0);
@@ -104,7 +133,7 @@ pub(crate) fn find_distortion<R: Real>(
     };
     let (d_inverse_depths, (d_inverse_squares, d_through)) =
         (0..pixels).into_par_iter().map(gradient).unzip();
-    RayDistortion { mean, d_inverse_depths, d_inverse_squares, d_through }
+    (mean, RayGradients { d_inverse_depths, d_inverse_squares, d_through })
 }
 
 #[cfg(test)]
@@ -183,8 +212,8 @@ mod tests {
             let counts = |pixel: usize| mask.is_none_or(|mask| mask[pixel] != 0);
             let counted = rays.iter().enumerate().filter(|&(pixel, _)| counts(pixel));
             let expected = counted.map(|(_, ray)| of_pairs(ray)).sum::<f64>() / PIXELS as f64;
-            let found = find_distortion(&canvas(&rays), mask, WEIGHT);
-            assert_near(found.mean, expected, 1e-14, mask);
+            let (found, _) = find_distortion(&canvas(&rays), mask, WEIGHT);
+            assert_near(found, expected, 1e-14, mask);
             assert!(expected > 1e-3, "{expected} says nothing");
         }
     }
@@ -192,14 +221,14 @@ mod tests {
     #[test]
     fn gradients_agree_with_differences_of_the_mean() {
         let (rays, mask) = (rays(), mask());
-        let found = find_distortion(&canvas(&rays), Some(&mask), WEIGHT);
+        let (_, found) = find_distortion(&canvas(&rays), Some(&mask), WEIGHT);
         for pixel in 0..PIXELS {
             let assert_agrees = |name: &str, found: f64, moved: &dyn Fn(&mut Canvas<f64>, f64)| {
                 // Central differences of a quadratic are exact except for rounding.
                 let expected = central(1e-3, |step| {
                     let mut canvas = canvas(&rays);
                     moved(&mut canvas, step);
-                    WEIGHT * find_distortion(&canvas, Some(&mask), WEIGHT).mean
+                    WEIGHT * find_distortion(&canvas, Some(&mask), WEIGHT).0
                 });
                 assert_near(found, expected, 1e-12, (pixel, name));
             };

@@ -8,10 +8,11 @@ use crate::backend::cuda::photos::{Photograph, Target};
 use crate::backend::cuda::prelude::*;
 use crate::backend::cuda::primitive::require;
 use crate::backend::cuda::stage::appearance::ColorScratch;
+use crate::backend::cuda::stage::depth::{self, Written};
 use crate::backend::cuda::stage::loss::{self, PendingLosses};
 use crate::backend::cuda::stage::neighbours::NearestLists;
 use crate::backend::cuda::stage::surface::{self, DepthMap};
-use crate::backend::cuda::stage::{depth, normals, patches};
+use crate::backend::cuda::stage::{normals, patches};
 use crate::backend::{Capability, Objective, Scored, Trainable, check_inputs};
 
 impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
@@ -46,19 +47,17 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         let shown = (image, self.settings.background);
         loss::loss(session, shown, &self.camera, photograph, terms, d_image)?;
         let [has_depths, has_normal_map] = self.compare_depths(session, photograph, terms)?;
-        let has_maps = has_depths || has_normal_map;
         let (canvas, camera) = (&self.canvas, &self.camera);
         let gradients = self.gradients.as_mut().ok_or(DeviceError::NoView)?;
-        let mut has_surface =
-            normals::compare(session, canvas, camera, photograph, terms, gradients)?;
-        let added = [has_maps, has_surface];
-        let has_rays =
-            depth::measure_distortion(session, canvas, photograph, terms, (gradients, added))?;
-        has_surface |= has_rays;
+        let mut written = Written {
+            inverse_depths: has_depths || has_normal_map,
+            surface: normals::compare(session, canvas, camera, photograph, terms, gradients)?,
+        };
+        depth::score_rays(session, canvas, photograph, terms, (gradients, &mut written))?;
         if let Some(other) = other.filter(|_| terms.weight(VALUE_MULTI_VIEW) != 0.0) {
             let seen = (canvas, camera, target);
-            patches::compare(session, seen, other, terms, (gradients, has_surface))?;
-            has_surface = true;
+            patches::compare(session, seen, other, terms, (gradients, written.surface))?;
+            written.surface = true;
         }
         self.shrunk = room;
         let report = session.status.report(&session.heap, &session.stream)?;
@@ -71,8 +70,8 @@ impl<S: Trainable, P: CudaPrimitive> Frame<S, P> {
         let pending = PendingLosses::of_pixels(report, active, self.camera.size);
         let scores = Scores {
             terms: terms.clone(),
-            has_inverse_depths: has_maps || has_rays,
-            has_surface,
+            has_inverse_depths: written.inverse_depths,
+            has_surface: written.surface,
             depth_map: None,
         };
         Ok((self.into_state(|_| scores), pending))

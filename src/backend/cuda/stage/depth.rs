@@ -54,19 +54,45 @@ const _: () = {
     );
 };
 
-/// Measures all rays except those that the photograph's mask excludes. Adds the weighted gradients to those of the
-/// inverse depths and of the maps, where they have been written. The last channel of the maps' is the gradient of the
-/// final transmittance. Returns false if no term penalises distortion.
-pub(crate) fn measure_distortion(
+/// Gradients of maps that a frame's terms have written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub(crate) inverse_depths: bool,
+    /// True if those of the surface's maps are written.
+    pub(crate) surface: bool,
+}
+
+/// Clears a gradient that is not written. Then it is.
+fn make_ready(session: &Session, gradient: &mut Block<f32>, is_written: &mut bool) -> Result {
+    if !std::mem::replace(is_written, true) {
+        gradient.zero(&session.stream)?;
+    }
+    Ok(())
+}
+
+/// Evaluates the terms of inverse depths that need no map of the photograph, except at pixels that its mask excludes.
+/// Adds the weighted gradients to those that have been written.
+pub(crate) fn score_rays(
     session: &mut Session,
     canvas: &Canvas,
     target: &Photograph<'_>,
     terms: &Terms,
-    (gradients, [has_inverse_depths, has_surface]): (&mut PixelGradients<Heap>, [bool; 2]),
-) -> Result<bool> {
-    let weight = terms.weight(VALUE_DISTORTION);
+    (gradients, written): (&mut PixelGradients<Heap>, &mut Written),
+) -> Result {
+    let distortion = terms.weight(VALUE_DISTORTION);
     // Without the term there is no gradient of the squares.
-    gradients.inverse_squares.take_if(|_| weight == 0.0);
+    gradients.inverse_squares.take_if(|_| distortion == 0.0);
+    measure_distortion(session, canvas, target, distortion, (gradients, written))
+}
+
+/// Measures the rays. The last channel of the maps' gradient is that of the final transmittance.
+fn measure_distortion(
+    session: &mut Session,
+    canvas: &Canvas,
+    target: &Photograph<'_>,
+    weight: f64,
+    (gradients, written): (&mut PixelGradients<Heap>, &mut Written),
+) -> Result {
     let Canvas {
         inverse_depths: Some(inverse_depths),
         inverse_squares: Some(inverse_squares),
@@ -74,7 +100,7 @@ pub(crate) fn measure_distortion(
         ..
     } = canvas
     else {
-        return Ok(false);
+        return Ok(());
     };
     let PixelGradients {
         inverse_depths: Some(d_inverse_depths),
@@ -83,14 +109,10 @@ pub(crate) fn measure_distortion(
         ..
     } = gradients
     else {
-        return Ok(false);
+        return Ok(());
     };
-    if !has_inverse_depths {
-        d_inverse_depths.zero(&session.stream)?;
-    }
-    if !has_surface {
-        d_surface.zero(&session.stream)?;
-    }
+    make_ready(session, d_inverse_depths, &mut written.inverse_depths)?;
+    make_ready(session, d_surface, &mut written.surface)?;
     let begun = session.timers.begin(Stage::Loss, &session.stream)?;
     target.wait(&session.stream)?;
     let pixels = inverse_squares.len();
@@ -108,6 +130,5 @@ pub(crate) fn measure_distortion(
     };
     session.kernels.measure_distortion.over(&session.stream, pixels, &args)?;
     target.used(&session.stream)?;
-    session.timers.end(&begun, &session.stream)?;
-    Ok(true)
+    session.timers.end(&begun, &session.stream)
 }

@@ -164,6 +164,11 @@ impl SplatFormat {
         Some(format)
     }
 
+    /// True if the format stores harmonics above degree 0.
+    pub fn has_harmonics(&self) -> bool {
+        !matches!(self, Self::Splat)
+    }
+
     /// Returns the row of the format.
     pub fn row(&self) -> &'static FormatRow {
         let is_same = |row: &&FormatRow| discriminant(&(row.format)()) == discriminant(self);
