@@ -101,7 +101,7 @@
 //! read follow from the row. To read: `open.rs`, a variant of `SplatFileKind`, its first bytes in `kind_of`, an arm of
 //! `parse`; `error.rs` lists the endings. Options of a format: `cli/export/args.rs`, set by `splat_format` in
 //! `cli/export.rs`. A format of meshes is a variant of `ExportFormat` in `cli/export/args.rs`. Users find it in
-//! `guide/export.md`.
+//! `guide/export.md`. A format without harmonics is named in `has_harmonics` of `save.rs`.
 //!
 //! **Add a command.** `cli/x.rs`: a struct of `clap::Args` and a function `run`. `cli/mod.rs`: a variant of `Command`
 //! with its line of help, and its call. `cli/exit.rs` gives each type of error its exit code. Tests: `tests/program`.
@@ -111,17 +111,21 @@
 //! scene are in `config/scene.rs`, of density control in `config/densify.rs` and `config/triangles.rs`, of the coarse
 //! stage in `config/sugar.rs`, of memory, output and device in `config/run_options.rs`. Then the file that uses the
 //! option. `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` writes `configs/reference.toml`. A rule about two
-//! options is in `config/validate.rs`. An option without a default gets a value in `tests/house/configs.rs`.
+//! options is in `config/validate.rs`. An option without a default gets a value in `tests/house/configs.rs`. Constants
+//! of a paper have `#[arg(help_heading = "Advanced")]`; options of `-h` are in `cli/short_help.rs`; iterations that
+//! scale with the run are in `config/stretch.rs`.
 //!
-//! **Add a loss term.** `abi/terms.rs`: a variant of `Term` (the compiler asks for its arms), and an index for each
-//! of its values after the existing ones, with the count of the value's mean and the loss's derivative by the value.
-//! `train/terms.rs`: a row with the weight and the iterations. `config/options.rs`: the weight, an option as above. A
-//! term of colours (changed as by the camera, under the mask) is computed in `backend/cpu/stage/loss.rs` and
+//! **Add a loss term.** `abi/terms.rs`: a variant of `Term` with its values, means, derivatives, topic and place, an
+//! index for each value after the existing ones (then `TERM_VALUES` and the sums follow), and the term in `ALL` of the
+//! tests. `train/terms.rs`: a row with the weight and the iterations. `config/options.rs`: the weight, an option as
+//! above. A term of colours (changed as by the camera, under the mask) is computed in `backend/cpu/stage/loss.rs` and
 //! `kernels/loss.cu`; there `d_values` has the derivative over the count, and `PLACES`, `Sums` and `warp_sums` take
-//! its sum. Another term has its own files beside these (a kernel, as below), and is called from
-//! `backend/cpu/frame.rs` and `backend/cuda/frame/score.rs`; its buffers are slots in `layout/`. Logs have its values
-//! by their names. Tests: differences of the CPU in `tests/spec/gradients.rs`, CPU against GPU in
-//! `tests/gpu/parity_step.rs`.
+//! its sum. A term of drawn depths that needs no map of the photograph is an arm of `score_rays` in
+//! `backend/{cpu,cuda}/stage/depth.rs` with a kernel in `kernels/depth.cu`, whose arguments are in `abi/terms.rs`. Another
+//! term has its own stage (a kernel, as below), is called from `backend/cpu/frame.rs` and
+//! `backend/cuda/frame/score.rs`, and its buffers are slots in `layout/`; the first writer of a gradient clears it. Logs
+//! have its values by their names. Tests: differences of the CPU in `tests/spec/gradients.rs` (of maps: beside the
+//! stage), CPU against GPU in `tests/gpu/parity_*.rs`.
 //!
 //! **Add a command of the ranks.** `backend/ranks/line.rs`: a variant of `RankCommand`, and another
 //! `RANK_PROTOCOL`. `backend/ranks/shard.rs`: a method, which `backend/cpu/ranks` and `backend/cuda/ranks` implement.
@@ -131,9 +135,10 @@
 //!
 //! **Add a strategy.** `train/strategy/x.rs`: an implementation of the trait in `train/strategy/interface.rs` with
 //! the scores, picks and edits of `backend/edit.rs`. `mcmc.rs` is independent; strategies that grow by gradients use
-//! the densification step of `growth.rs`. `train/strategy/mod.rs`: `mod` and a row. `config/strategy.rs`: a variant
+//! the densification step of `growth.rs`. `train/strategy/mod.rs`: `mod` and its arm. `config/strategy.rs`: a variant
 //! of `StrategyName` with its help, its values of options, and the options that it uses; then write
-//! `configs/reference.toml`, as above. A new score: a variant of `ScoreRule`, computed in
+//! `configs/reference.toml`, as above. A step that neither grows nor relocates also needs a `DensifyShape` in
+//! `memory/plan/`. A new score: a variant of `ScoreRule`, computed in
 //! `backend/{cpu,cuda}/stage/densify.rs` and `kernels/densify.cu`; its statistic of the backward pass is in
 //! `kernels/blend.cuh`. Tests: beside the strategy, and whole runs in `tests/program/strategies.rs`.
 //!
@@ -152,8 +157,9 @@
 //! **Add a kernel.** `kernels/x.cu`: head comment, helpers, kernels. `abi/x.rs`: one argument struct for each kernel;
 //! `abi/mod.rs`: the module, its exports, and its line in `header`. `backend/cuda/device/launch.rs`: a row of
 //! `kernels!`. The build finds `.cu` files by itself. `backend/cpu/stage/x.rs` and `backend/cuda/stage/x.rs`: the
-//! stage, of the same name. `layout/`: its buffers. A row in the table above, and a test in `tests/gpu/` that
-//! compares both backends.
+//! stage, of the same name, with its `mod` in `backend/{cpu,cuda}/mod.rs`. `layout/`: its buffers. A row in the table
+//! above, and a test in `tests/gpu/` that compares both backends; device functions have a row in
+//! `tests/gpu/math_parity.rs`. A kernel of an existing stage goes into that stage's files.
 
 pub mod math;
 
