@@ -4,14 +4,14 @@
 //! `src/crates/mesh` has meshes and shared code (random streams, PLY headers, GLB containers); `src/crates/formats` has
 //! files of Gaussians; `src/crates/ranks` connects processes, and `src/crates/nccl` sends bytes between GPUs.
 //!
-//! | question | file |
+//! | subject | file |
 //! |---|---|
-//! | what happens in a step of training | `train/trainer.rs`; a view of it in `train/view_step.rs` |
-//! | which values options have | `config/options.rs` declares, `config/resolve.rs` resolves |
-//! | which fallback frees memory | `memory/fallback.rs` decides, `backend/cuda/govern.rs` applies |
-//! | how much memory a run needs | `memory/plan/`, a dry run of the stages in `backend/cuda/dry.rs` |
-//! | which files can be read and written | `crates/formats/src/open.rs` and `save.rs` |
-//! | which error has which exit code | `cli/exit.rs` |
+//! | a step of training | `train/trainer.rs`; a view of it in `train/view_step.rs` |
+//! | values of options | `config/` declares them in a file a group, `config/resolve.rs` resolves |
+//! | the choice of a fallback for memory | `memory/fallback.rs`; `backend/cuda/govern.rs` applies it |
+//! | the memory that a run needs | `memory/plan/`, a dry run of the stages in `backend/cuda/dry.rs` |
+//! | files of Gaussians | `crates/formats/src/open.rs` reads, `crates/formats/src/save.rs` writes |
+//! | exit codes | `cli/exit.rs` |
 //!
 //! A stage has one name everywhere: it is a file `x.rs` in `backend/cpu/stage/` and in
 //! `backend/cuda/stage/`, and `x.cu` in `kernels/`; other files there are parts of a stage.
@@ -97,11 +97,12 @@
 //!
 //! **Add a file format of Gaussians.** `crates/formats/src/x.rs`: the writer, the reader, or both; its `mod` in
 //! `lib.rs` there. To write: `save.rs` beside it, a variant of `SplatFormat`, a row of `FORMATS` (name, help, end of
-//! file names) and the arms that the compiler asks for; `--format`, `-o` and the tests of files that are written and
-//! read follow from the row. To read: `open.rs`, a variant of `SplatFileKind`, its first bytes in `kind_of`, an arm of
-//! `parse`; `error.rs` lists the endings. Options of a format: `cli/export/args.rs`, set by `splat_format` in
-//! `cli/export.rs`. A format of meshes is a variant of `ExportFormat` in `cli/export/args.rs`. Users find it in
-//! `guide/export.md`. A format without harmonics is named in `has_harmonics` of `save.rs`.
+//! file names) and the arms that the compiler asks for; `--format` and `-o` follow from the row. The tests read each
+//! file that is written: `formats()` leaves out formats that cannot be read. To read: `open.rs`, a variant of
+//! `SplatFileKind`, its first bytes in `kind_of`, an arm of `parse`; `error.rs` lists the endings. Options of a format:
+//! `cli/export/args.rs`, set by `splat_format` in `cli/export.rs`. A format of meshes is a variant of `ExportFormat`
+//! there, written in `export/triangles.rs`. Users find it in `guide/export.md`. A format without harmonics is named in
+//! `has_harmonics` of `save.rs`.
 //!
 //! **Add a command.** `cli/x.rs`: a struct of `clap::Args` and a function `run`. `cli/mod.rs`: a variant of `Command`
 //! with its line of help, and its call. `cli/exit.rs` gives each type of error its exit code. Tests: `tests/program`.
@@ -112,20 +113,21 @@
 //! stage in `config/sugar.rs`, of memory, output and device in `config/run_options.rs`. Then the file that uses the
 //! option. `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` writes `configs/reference.toml`. A rule about two
 //! options is in `config/validate.rs`. An option without a default gets a value in `tests/house/configs.rs`. Constants
-//! of a paper have `#[arg(help_heading = "Advanced")]`; options of `-h` are in `cli/short_help.rs`; iterations that
-//! scale with the run are in `config/stretch.rs`.
+//! of a paper are listed in `ADVANCED`, options of `-h` in `USUAL`, of `cli/short_help.rs`; iterations that scale with
+//! the run in `config/stretch.rs`.
 //!
-//! **Add a loss term.** `abi/terms.rs`: a variant of `Term` with its values, means, derivatives, topic and place, an
-//! index for each value after the existing ones (then `TERM_VALUES` and the sums follow), and the term in `ALL` of the
-//! tests. `train/terms.rs`: a row with the weight and the iterations. `config/options.rs`: the weight, an option as
-//! above. A term of colours (changed as by the camera, under the mask) is computed in `backend/cpu/stage/loss.rs` and
-//! `kernels/loss.cu`; there `d_values` has the derivative over the count, and `PLACES`, `Sums` and `warp_sums` take
-//! its sum. A term of drawn depths that needs no map of the photograph is an arm of `score_rays` in
-//! `backend/{cpu,cuda}/stage/depth.rs` with a kernel in `kernels/depth.cu`, whose arguments are in `abi/terms.rs`. Another
-//! term has its own stage (a kernel, as below), is called from `backend/cpu/frame.rs` and
-//! `backend/cuda/frame/score.rs`, and its buffers are slots in `layout/`; the first writer of a gradient clears it. Logs
-//! have its values by their names. Tests: differences of the CPU in `tests/spec/gradients.rs` (of maps: beside the
-//! stage), CPU against GPU in `tests/gpu/parity_*.rs`.
+//! **Add a loss term.** `abi/terms.rs`: a variant of `Term` with its name, values, derivatives, inputs (`needs`), stage
+//! (`at`) and topic, an index for each value after the existing ones (raise `TERM_VALUES`, `SUM_SQUARED` and
+//! `TERM_SUMS`), and the term in `ALL` of the tests. `train/terms.rs`: a row with the weight and the iterations.
+//! `config/options.rs`: the weight, an option as above. A term of colours (changed as by the camera, under the mask) is
+//! computed in `backend/cpu/stage/loss.rs` and `kernels/loss.cu`; there `d_values` has the derivative over the count,
+//! and `PLACES`, `Sums` and `warp_sums` take its sum. A term of drawn depths that needs no map of the photograph is an
+//! arm or a call in `score_rays` of `backend/{cpu,cuda}/stage/depth.rs` with a kernel in `kernels/depth.cu`, whose
+//! arguments are in `abi/terms.rs` and whose row is in `backend/cuda/device/launch.rs`. Another term has its own stage
+//! (a kernel, as below), is called from `backend/cpu/frame.rs` and `backend/cuda/frame/score.rs`, and its buffers are
+//! slots in `layout/`; the first writer of a gradient clears it. Logs have its values by their names. Tests:
+//! differences of the CPU in `tests/spec/gradients.rs` (of maps: beside the stage), CPU against GPU in
+//! `tests/gpu/parity_*.rs`.
 //!
 //! **Add a command of the ranks.** `backend/ranks/line.rs`: a variant of `RankCommand`, and another
 //! `RANK_PROTOCOL`. `backend/ranks/shard.rs`: a method, which `backend/cpu/ranks` and `backend/cuda/ranks` implement.
@@ -137,8 +139,8 @@
 //! the scores, picks and edits of `backend/edit.rs`. `mcmc.rs` is independent; strategies that grow by gradients use
 //! the densification step of `growth.rs`. `train/strategy/mod.rs`: `mod` and its arm. `config/strategy.rs`: a variant
 //! of `StrategyName` with its help, its values of options, and the options that it uses; then write
-//! `configs/reference.toml`, as above. A step that neither grows nor relocates also needs a `DensifyShape` in
-//! `memory/plan/`. A new score: a variant of `ScoreRule`, computed in
+//! `configs/reference.toml`, as above. A step that does not grow overrides `shape`; a new shape is planned in
+//! `memory/plan/{work,run}.rs`. A new score: a variant of `ScoreRule`, computed in
 //! `backend/{cpu,cuda}/stage/densify.rs` and `kernels/densify.cu`; its statistic of the backward pass is in
 //! `kernels/blend.cuh`. Tests: beside the strategy, and whole runs in `tests/program/strategies.rs`.
 //!
@@ -158,8 +160,8 @@
 //! `abi/mod.rs`: the module, its exports, and its line in `header`. `backend/cuda/device/launch.rs`: a row of
 //! `kernels!`. The build finds `.cu` files by itself. `backend/cpu/stage/x.rs` and `backend/cuda/stage/x.rs`: the
 //! stage, of the same name, with its `mod` in `backend/{cpu,cuda}/mod.rs`. `layout/`: its buffers. A row in the table
-//! above, and a test in `tests/gpu/` that compares both backends; device functions have a row in
-//! `tests/gpu/math_parity.rs`. A kernel of an existing stage goes into that stage's files.
+//! above, and a test in `tests/gpu/` that compares both backends; device functions are probed by
+//! `kernels/probe.cu` with a number in `abi/probe.rs`. A kernel of an existing stage goes into that stage's files.
 
 pub mod math;
 

@@ -35,7 +35,7 @@ const NO_GRADIENTS: Idle<DensifiedRun> = when(
 );
 const NO_GROWTH: Idle<DensifiedRun> = when(
     |run| run.is_trained || !run.strategy.splits_and_resets(),
-    "with -c or with a --strategy that neither splits Gaussians nor lowers opacities, such as mcmc",
+    "with -c or with a --strategy that neither splits Gaussians nor resets opacities, such as mcmc",
 );
 const NO_DENSITY_CONTROL: Idle<DensifiedRun> =
     when(|run| run.is_trained, "with -c: the coarse stage has no density control");

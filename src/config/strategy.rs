@@ -67,7 +67,7 @@ impl StrategyName {
         matches!(self, Self::Budget | Self::Mcmc)
     }
 
-    /// True if the strategy splits large Gaussians and lowers opacities now and then.
+    /// True if the strategy splits large Gaussians and resets opacities at intervals.
     pub(super) fn splits_and_resets(self) -> bool {
         self != Self::Mcmc
     }

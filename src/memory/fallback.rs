@@ -1,16 +1,16 @@
 //! Fallbacks for little GPU memory, in order, and the conditions under which each is undone.
 //!
-//! The module knows no device: a [`Holder`] has the memory, [`FallbackPolicy::run`] decides which fallback is next. Work
-//! that cannot be repeated in place is repeated by the trainer: `relieve` in `backend/cuda/govern.rs` takes the fallbacks
-//! that can help it. `Cuda::grant_new_gaussians` takes [`Fallback::NewGaussians`]. A fallback is undone when its cost fits in memory and it was taken a while ago, so that none flips between two
-//! iterations.
+//! The module knows no device: a [`Holder`] has the memory, [`FallbackPolicy::run`] decides which fallback is next.
+//! The trainer repeats work that cannot be repeated in place; `relieve` in `backend/cuda/govern.rs` takes the fallbacks
+//! that can help it, and `Cuda::grant_new_gaussians` takes [`Fallback::NewGaussians`]. A fallback is undone when its
+//! cost fits in memory and it was taken a while ago, so that none flips between two iterations.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::Bytes;
 
-/// A fallback, cheapest first. `--give-up` selects some, in this order by default.
+/// A fallback. Variants are in the default order of `--give-up`, cheapest first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]

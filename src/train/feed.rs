@@ -41,7 +41,8 @@ pub(crate) struct Feed<'a> {
 /// Neighbour views for comparisons.
 pub(super) struct ComparedViews {
     pub(super) views: OtherViews,
-    /// First image that compares views.
+    /// First iteration that compares views. It is compared with numbers of images, which equal iterations in runs with
+    /// such a stage.
     from: u32,
 }
 

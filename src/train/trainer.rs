@@ -4,11 +4,11 @@
 //! begin_run
 //!   |
 //!   v
-//! prepare_step       density control, prunes, 3D filter; in the coarse stage its prune. Old neighbours are dropped
+//! prepare_step       density control, prunes, 3D filter; in the coarse stage its prune, and removal of old neighbours
 //!   |
 //! iterate            views of a batch -> losses -> gradients -> one Adam step
 //!   |
-//! follow_step        timelapse, device memory, files that threads have written; at last prunes
+//! follow_step        timelapse, device memory, files that threads have written; prunes after the last iteration
 //!   |
 //! reaches_psnr, serve_page, report_milestones
 //!   |

@@ -169,7 +169,7 @@ impl Cuda {
         (session.storage, session.seed) = (options.storage, options.seed);
         let allowance = HostAllowance::new(options.host_limit, options.ranks_here);
         session.heap.set_host_allowance(allowance);
-        // Until `Fallback::Bands` is taken.
+        // Until `Fallback::Bands` is taken or an aim allows bands.
         session.bands = BandPolicy::Never;
         Ok(Self {
             images: PhotoStore::new(&session)?,

@@ -58,11 +58,11 @@ const _: () = {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     pub(crate) inverse_depths: bool,
-    /// True if those of the surface's maps are written.
+    /// Gradients of the surface's maps.
     pub(crate) surface: bool,
 }
 
-/// Clears a gradient that is not written. Then it is.
+/// Clears a gradient that no term has written, and marks it as written.
 fn make_ready(session: &Session, gradient: &mut Block<f32>, is_written: &mut bool) -> Result {
     if !std::mem::replace(is_written, true) {
         gradient.zero(&session.stream)?;
@@ -85,7 +85,7 @@ pub(crate) fn score_rays(
     measure_distortion(session, canvas, target, distortion, (gradients, written))
 }
 
-/// Measures the rays. The last channel of the maps' gradient is that of the final transmittance.
+/// Adds the distortion of rays and its gradients. The last channel of the maps' gradient is that of the final transmittance.
 fn measure_distortion(
     session: &mut Session,
     canvas: &Canvas,
