@@ -85,7 +85,8 @@ pub(crate) fn score_rays(
     measure_distortion(session, canvas, target, distortion, (gradients, written))
 }
 
-/// Adds the distortion of rays and its gradients. The last channel of the maps' gradient is that of the final transmittance.
+/// Adds the distortion of rays and its gradients. The last channel of the maps' gradient is that of the final
+/// transmittance.
 fn measure_distortion(
     session: &mut Session,
     canvas: &Canvas,
