@@ -2,7 +2,7 @@
 
 use super::silhouettes::CUT_OUT_SHARE;
 use crate::config::{Color, Config, OptimizeOptions, PrimitiveName, RegReach, TrainingBackground};
-use crate::dataset::{Dataset, Image, decode, evenly_spread};
+use crate::dataset::{Coverage, Dataset, Image, decode, evenly_spread, exposure_step};
 use crate::train::forecast;
 
 /// Largest number of Gaussians that follows from the photographs.
@@ -192,10 +192,21 @@ const COLOR_MATCHES: [ColorMatch; 2] = [ColorMatch { tolerance: 2, most: 0.05 },
 /// Rule for colours near the background's. Objects count as cut out if masked and matching pixels exceed this share.
 const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: CUT_OUT_SHARE };
 
-/// Sets the training background and the reach of the regularization from the photographs. The reach also decides whether
-/// masked pixels count. `done`: iterations that are done. The background stays if density control is already over. Warns of options that were
-/// typed and do not apply to these photographs.
+/// Sets what follows from the photographs: the training background, the reach of the regularization, which also decides
+/// whether masked pixels count, and the strength of the regularization. `done`: iterations that are done. The
+/// background stays if density control is already over. Warns of options that were typed and do not apply to these
+/// photographs.
 pub(super) fn settle_by_photographs(
+    config: &mut Config,
+    dataset: &Dataset,
+    done: u32,
+    is_typed: impl Fn(&str) -> bool,
+) {
+    settle_background_and_reach(config, dataset, done, &is_typed);
+    relax_if_views_agree(config, dataset, &is_typed);
+}
+
+fn settle_background_and_reach(
     config: &mut Config,
     dataset: &Dataset,
     done: u32,
@@ -234,6 +245,98 @@ pub(super) fn settle_by_photographs(
             );
         }
     }
+}
+
+/// Smallest median number of training views that contain a point, ...
+const MANY_VIEWS: f64 = 25.0;
+
+/// ... largest spread of their distances ([`Coverage::distance_spread`]), ...
+const EQUAL_DISTANCES: f64 = 0.25;
+
+/// ... and largest difference in exposure of neighbouring photographs, stops, at which training views agree.
+const EQUAL_EXPOSURES: f64 = 0.07;
+
+/// Option that keeps a model from fitting its views too closely.
+struct Restraint {
+    option: &'static str,
+    value: fn(&mut Config) -> &mut f64,
+    /// Value of the presets.
+    usual: f64,
+    /// Value for training views that agree.
+    relaxed: f64,
+}
+
+/// Options that `--relax-if-views-agree` changes.
+const RESTRAINTS: [Restraint; 6] = [
+    Restraint {
+        option: "near_share",
+        value: |config| &mut config.scene.near_share,
+        usual: 0.06,
+        relaxed: 0.0,
+    },
+    Restraint {
+        option: "unseen_noise_lr",
+        value: |config| &mut config.densify.unseen_noise_lr,
+        usual: 3e6,
+        relaxed: 0.0,
+    },
+    Restraint {
+        option: "sh_decay",
+        value: |config| &mut config.optimize.sh_decay,
+        usual: 1.0,
+        relaxed: 0.0,
+    },
+    Restraint {
+        option: "scale_limit",
+        value: |config| &mut config.optimize.scale_limit,
+        usual: 0.33,
+        relaxed: 0.0,
+    },
+    Restraint {
+        option: "lambda_dssim",
+        value: |config| &mut config.optimize.lambda_dssim,
+        usual: 0.5,
+        relaxed: 0.2,
+    },
+    Restraint {
+        option: "opacity_reg",
+        value: |config| &mut config.optimize.opacity_reg,
+        usual: 0.01,
+        relaxed: 0.002,
+    },
+];
+
+/// Relaxes the restraints of a preset if the training views agree. The configuration stores the values, so that a
+/// resumed run keeps them.
+fn relax_if_views_agree(config: &mut Config, dataset: &Dataset, is_typed: impl Fn(&str) -> bool) {
+    let is_wanted = std::mem::take(&mut config.optimize.relax_if_views_agree);
+    if !is_wanted || config.optimize.reg_reach == RegReach::All || !agree(dataset) {
+        return;
+    }
+    for Restraint { option, value, usual, relaxed } in RESTRAINTS {
+        let value = value(config);
+        if *value == usual && !is_typed(option) {
+            *value = relaxed;
+        }
+    }
+}
+
+/// True if many training views show a point from similar distances, and neighbours have the same exposure.
+fn agree(dataset: &Dataset) -> bool {
+    let Some(Coverage { views, distance_spread }) = Coverage::of(dataset) else { return false };
+    tracing::debug!(
+        "a point is within {views} training views, at distances that differ by {:.0} %",
+        100.0 * distance_spread
+    );
+    if views < MANY_VIEWS || distance_spread > EQUAL_DISTANCES {
+        return false;
+    }
+    let Some(step) = exposure_step(dataset) else { return false };
+    tracing::debug!(
+        "neighbouring photographs differ by {step:.3} stops: --relax-if-views-agree {}",
+        if step <= EQUAL_EXPOSURES { "applies" } else { "does not apply" }
+    );
+    step <= EQUAL_EXPOSURES
 }
 
 /// Warns if a typed `--empty-weight` does not apply to these photographs. `was_auto`: they settled `reg_reach`. Options

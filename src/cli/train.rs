@@ -150,7 +150,7 @@ impl Task for Training<'_> {
             resolved.lock_folder()?;
             write_scene(&resolved.scene()?, &SynthOptions::default())?;
         }
-        let dataset = open_to_train(&resolved.config)?;
+        let mut dataset = open_to_train(&resolved.config)?;
         let Frame { offset, unit } = dataset.frame;
         resolved.config.scene.keep_frame(offset, unit);
         log_frame(&dataset.frame);
@@ -161,6 +161,15 @@ impl Task for Training<'_> {
             );
         }
         check_timelapse(args, &mut resolved, &dataset)?;
+        let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
+        let is_typed = |option: &str| is_typed(matches, option);
+        let was_auto = resolved.config.optimize.reg_reach == RegReach::Auto;
+        // Before all that depends on these options: the near depth, and options that other ranks receive.
+        settle_by_photographs(&mut resolved.config, &dataset, done, is_typed);
+        dataset.near_share = resolved.config.scene.near_share;
+        if is_typed("empty_weight") {
+            warn_of_empty_weight(&resolved.config, &dataset, was_auto);
+        }
         let start = match &resolved.checkpoint {
             None => Start::of(&dataset, &resolved.config)?,
             Some(_) => Start::Points(Cow::Borrowed(&dataset.points)),
@@ -171,12 +180,7 @@ impl Task for Training<'_> {
         let limit = PointLimit::settle(&mut resolved.config, &dataset, now);
         log_run(&resolved, &dataset, limit, now);
         warn_about_background(&dataset, &resolved.config);
-        let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
-        let is_typed = |option: &str| is_typed(matches, option);
-        let was_auto = resolved.config.optimize.reg_reach == RegReach::Auto;
         if device.world() > 1 {
-            // The other ranks receive the settled options.
-            settle_by_photographs(&mut resolved.config, &dataset, done, is_typed);
             if device.info().uuid.is_some() {
                 check_tile_count(&dataset)?;
             }
@@ -190,12 +194,6 @@ impl Task for Training<'_> {
         }
         let images = open_images(&dataset, &resolved.config.memory, room.taken)?;
         check_not_all_hidden(&dataset, &images)?;
-        // A single run decodes photographs here, after the memory check, because decoding is not
-        // part of the run's memory. Only silhouettes of a scene without points were read before.
-        settle_by_photographs(&mut resolved.config, &dataset, done, is_typed);
-        if is_typed("empty_weight") {
-            warn_of_empty_weight(&resolved.config, &dataset, was_auto);
-        }
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);

@@ -323,6 +323,15 @@ options! {
             "without --strategy budget, with --primitive triangles, with --sh-degree 0, or with -c",
         );
 
+        /// Regularize less if the training views agree
+        ///
+        /// Training views agree if half of the points of the sparse cloud are within 25 or more of them, at distances whose
+        /// standard deviation is at most 25 %, and if neighbours in the order of names differ in exposure by at most 0.07
+        /// stops (median). Then --near-share, --unseen-noise-lr, --sh-decay and --scale-limit become 0, --lambda-dssim 0.2
+        /// and --opacity-reg 0.002: those that were not typed and have the values of the presets draft, fast and best.
+        /// Objects that were cut out (--reg-reach all) are trained as before. The run stores the values.
+        relax_if_views_agree: bool = false;
+
         /// Gaussians on which --opacity-reg, --scale-reg and --scale-limit act
         ///
         /// seen keeps what few views show, and suits photographs of rooms and landscapes. all also removes what no view

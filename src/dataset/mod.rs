@@ -1,5 +1,6 @@
 //! A scene on disk: photographs with cameras, and points.
 
+mod agreement;
 mod camera;
 pub mod colmap;
 mod describe;
@@ -34,6 +35,7 @@ use crate::math::Real as _;
 use crate::math::linalg::{Vec3, add, length, scale, sub};
 use crate::math::quantile::median;
 
+pub use agreement::{Coverage, exposure_step};
 pub use camera::{Camera, Pose, View};
 pub use error::DatasetError;
 pub use frame::Frame;
@@ -43,6 +45,9 @@ pub use loader::{ImageLoader, LoaderStatistics, Residency, bytes_to_decode};
 pub use maps::{DepthsError, NormalsError};
 pub use shot::{AlphaMeaning, DepthFile, FARTHEST, ImageSource, NormalFile, PointCloud};
 pub use transforms::TransformsError;
+
+/// Maximum number of sampled points of the sparse cloud.
+const SAMPLED_POINTS: usize = 1000;
 
 /// Margin that Inria's trainer adds to the cameras' extent.
 const EXTENT_MARGIN: f64 = 1.1;
@@ -177,6 +182,13 @@ impl Dataset {
         let mean = self.centre();
         let distances = self.train_centres().map(|centre| length(sub(centre, mean)));
         EXTENT_MARGIN * distances.fold(0.0, f64::max)
+    }
+
+    /// Returns up to 1,000 of the initial points, evenly spread over their order.
+    pub fn sampled_points(&self) -> Vec<Vec3<f64>> {
+        let points = &self.points.positions;
+        let step = points.len().div_ceil(SAMPLED_POINTS).max(1);
+        points.iter().step_by(step).map(|point| point.map(f64::from)).collect()
     }
 
     /// True if a training camera sees one of the points (coordinates of the frame).

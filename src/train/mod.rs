@@ -174,9 +174,6 @@ pub fn scene_cube(dataset: &Dataset) -> Cube {
 /// gsplat takes the same share of its cameras' median distance.
 const NEAR_SHARE: f64 = 0.01;
 
-/// Largest number of points whose depths are sampled.
-const SAMPLED_POINTS: usize = 1000;
-
 /// Returns the near plane, world units along the view axis. It depends only on the training cameras, the points and
 /// [`Dataset::near_share`], so that a model is always rendered as it was trained.
 pub fn near(dataset: &Dataset) -> f64 {
@@ -193,13 +190,11 @@ pub fn near(dataset: &Dataset) -> f64 {
 
 /// Returns depths of sampled points in the training views that see them.
 fn depths_in_view(dataset: &Dataset) -> Vec<f64> {
-    let points = &dataset.points.positions;
-    let step = points.len().div_ceil(SAMPLED_POINTS).max(1);
+    let points = dataset.sampled_points();
     let of_view = |&view: &usize| {
         let view = &dataset.views[view];
-        let seen = points.iter().step_by(step).map(|point| point.map(f64::from));
-        let seen = seen.filter(|&point| view.sees(point));
-        seen.map(|point| mul(&view.pose.rotation, point)[2] + view.pose.translation[2])
+        let seen = points.iter().filter(|&&point| view.sees(point));
+        seen.map(|&point| mul(&view.pose.rotation, point)[2] + view.pose.translation[2])
             .collect::<Vec<f64>>()
     };
     dataset.train.par_iter().flat_map_iter(of_view).collect()

@@ -1,4 +1,4 @@
-//! `--training-background`, `--reg-reach` and `--empty-weight`, which depend on the photographs.
+//! `--training-background`, `--reg-reach`, `--empty-weight` and `--relax-if-views-agree`, which depend on the photographs.
 
 use std::fs;
 
@@ -63,6 +63,43 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
     let longer = ["--resume", "--iterations=20", "--background=0,0,0"];
     end(place.train_into("place").args(longer)).done();
     assert_eq!(reach("place"), "reg_reach = \"seen\"");
+}
+
+#[test]
+fn regularization_relaxes_if_many_views_with_equal_exposure_show_a_point() {
+    // Solids before red, which are no cut-out object.
+    let place = TestFolder::empty();
+    let line = "synth --scene=dtu --views=40 --width=64 --height=48 --points=400 --truth-cells=48 \
+                -o SCENE";
+    place.splat(line, &[]).done();
+    let train = |model: &str, flags: &[&str]| {
+        let fast = ["--preset=fast", "--max-points=400", "--background=1,0,0", "--seed=4"];
+        place.trained_into(model, 2, &[&fast[..], flags].concat());
+        let config = place.config(model);
+        assert!(!config.optimize.relax_if_views_agree, "the run stores the choice");
+        (
+            [config.optimize.lambda_dssim, config.optimize.opacity_reg],
+            [config.scene.near_share, config.optimize.sh_decay, config.optimize.scale_limit],
+            config.densify.unseen_noise_lr,
+        )
+    };
+    let usual = ([0.5, 0.01], [0.06, 1.0, 0.33], 3e6);
+    let relaxed = ([0.2, 0.002], [0.0; 3], 0.0);
+    assert_eq!(train("all", &[]), relaxed);
+    assert_eq!(train("few", &["--test-views=20"]), usual);
+    assert_eq!(train("off", &["--relax-if-views-agree=false"]), usual);
+    let typed = train("typed", &["--lambda-dssim=0.5", "--near-share=0.03"]);
+    assert_eq!(typed, ([0.5, 0.002], [0.03, 0.0, 0.0], 0.0));
+    // A resumed run keeps its values, though the scene now differs.
+    for number in (1..40).step_by(2) {
+        let mut image = image::open(place.image(number)).unwrap();
+        image.as_mut_rgb8().unwrap().iter_mut().for_each(|value| *value -= *value / 8);
+        image.save(place.image(number)).unwrap();
+    }
+    assert_eq!(train("darker", &[]), usual);
+    end(place.train_into("all").args(["--resume", "--iterations=4"])).done();
+    assert_eq!(place.config("all").scene.near_share, 0.0);
+    assert_eq!(place.config("all").optimize.lambda_dssim, 0.2);
 }
 
 #[test]

@@ -1,0 +1,186 @@
+//! Agreement of the training views: how many of them show the same points, and how much their exposures differ.
+
+use rayon::prelude::*;
+
+use super::{Dataset, Image, View, decode, evenly_spread};
+use crate::math::linalg::{Vec3, length, sub};
+use crate::math::quantile::median;
+
+/// Maximum number of compared pairs of photographs.
+const SAMPLED_PAIRS: usize = 24;
+
+/// Minimum number of points that two photographs must share. Few points are dominated by hidden ones.
+const SHARED_POINTS: usize = 20;
+
+/// Half width of the square whose mean is a point's brightness, px.
+const REACH_PX: usize = 2;
+
+/// Values between which a photograph records brightness, steps of 255.
+const RECORDED: std::ops::RangeInclusive<u8> = 8..=250;
+
+/// Exponent from pixel values to linear light.
+const GAMMA: f32 = 2.2;
+
+/// Distribution of the training views around the points of the sparse cloud. What hides a point is not considered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coverage {
+    /// Median number of training views that contain a point.
+    pub views: f64,
+    /// Median over the points of the standard deviation of the logarithm of their distances to these views. It is
+    /// small if the cameras surround the scene, and large if they walk through it.
+    pub distance_spread: f64,
+}
+
+impl Coverage {
+    /// Measures the training views of a scene. `None` if no view contains a point.
+    pub fn of(dataset: &Dataset) -> Option<Self> {
+        let points = dataset.sampled_points();
+        let of_point = |&point: &Vec3<f64>| {
+            let views = dataset.train.iter().map(|&view| &dataset.views[view]);
+            let views = views.filter(|view| view.sees(point));
+            let distance = |view: &View| length(sub(point, view.pose.centre_world())).ln();
+            let distances: Vec<f64> = views.map(distance).collect();
+            (!distances.is_empty()).then(|| (distances.len() as f64, deviation(&distances)))
+        };
+        let seen: Vec<(f64, f64)> = points.par_iter().filter_map(of_point).collect();
+        (!seen.is_empty()).then(|| Self {
+            views: median(seen.iter().map(|&(views, _)| views)),
+            distance_spread: median(seen.iter().map(|&(_, spread)| spread)),
+        })
+    }
+}
+
+/// Returns the median difference in exposure of training views that follow each other in the order of names, stops.
+///
+/// The difference of two photographs is the median over points in both of them of log2 of the ratio of their
+/// brightness. Neighbours hide nearly the same points. `None` if no two photographs share enough points. Unreadable
+/// photographs are skipped, because training reports them. One photograph is decoded at a time.
+pub fn exposure_step(dataset: &Dataset) -> Option<f64> {
+    let points = dataset.sampled_points();
+    let of_view = |at: usize| {
+        let view = dataset.train[at];
+        let image = decode(&dataset.sources[view]).ok()?;
+        Some(brightness(&image, &dataset.views[view], &points))
+    };
+    let step = |first: usize| {
+        let (one, other) = (of_view(first)?, of_view(first + 1)?);
+        let ratios = one.iter().zip(&other).filter_map(|(one, other)| Some((*one)? - (*other)?));
+        let ratios: Vec<f64> = ratios.collect();
+        (ratios.len() >= SHARED_POINTS).then(|| median(ratios.into_iter()).abs())
+    };
+    let pairs = evenly_spread(SAMPLED_PAIRS, dataset.train.len().saturating_sub(1));
+    let steps: Vec<f64> = pairs.filter_map(step).collect();
+    (!steps.is_empty()).then(|| median(steps.into_iter()))
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
+}
+
+/// Returns log2 of the linear brightness around each point. `None` where the photograph does not record it.
+fn brightness(image: &Image, view: &View, points: &[Vec3<f64>]) -> Vec<Option<f64>> {
+    let to_linear = linear_light();
+    let of_point = |&point: &Vec3<f64>| brightness_at(image, view.pixel_of(point)?, &to_linear);
+    points.iter().map(of_point).collect()
+}
+
+/// Returns the linear light of each pixel value.
+fn linear_light() -> Vec<f32> {
+    (0..=u8::MAX).map(|value| (f32::from(value) / 255.0).powf(GAMMA)).collect()
+}
+
+fn brightness_at(image: &Image, px: [f64; 2], to_linear: &[f32]) -> Option<f64> {
+    let (width, height) = (image.width as usize, image.height as usize);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "inside the image")]
+    let [x, y] = px.map(|at| at as usize);
+    let fits = |at: usize, side: usize| at >= REACH_PX && at + REACH_PX < side;
+    if !fits(x, width) || !fits(y, height) {
+        return None;
+    }
+    let mut sum = 0.0;
+    for row in y - REACH_PX..=y + REACH_PX {
+        let pixels = row * width + x - REACH_PX..row * width + x + REACH_PX + 1;
+        if image.mask.as_ref().is_some_and(|mask| mask[pixels.clone()].contains(&0)) {
+            return None;
+        }
+        for value in &image.rgb[3 * pixels.start..3 * pixels.end] {
+            if !RECORDED.contains(value) {
+                return None;
+            }
+            sum += f64::from(to_linear[usize::from(*value)]);
+        }
+    }
+    // The factor of the mean cancels in the ratio of two photographs.
+    Some(sum.log2())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::{Camera, Frame, PointCloud, Pose};
+
+    /// Returns a scene whose cameras look along z from these places.
+    fn scene(centres: &[Vec3<f64>], points: Vec<[f32; 3]>) -> Dataset {
+        let view = |centre: &Vec3<f64>| View {
+            name: String::new(),
+            camera: Camera { width: 40, height: 30, focal_px: [50.0; 2], centre_px: [20.0, 15.0] },
+            pose: Pose {
+                rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+                translation: centre.map(|value| -value),
+            },
+        };
+        Dataset {
+            root: "scene".into(),
+            views: centres.iter().map(view).collect(),
+            sources: Vec::new(),
+            train: (0..centres.len()).collect(),
+            test: Vec::new(),
+            points: PointCloud { colors: vec![[0; 3]; points.len()], positions: points },
+            random_half_side: None,
+            near_share: 0.0,
+            frame: Frame::SCENE,
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn points_are_seen_from_similar_distances_unless_cameras_walk_towards_them() {
+        let point = vec![[0.0, 0.0, 8.0]];
+        let sideways = [[-1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]];
+        let found = Coverage::of(&scene(&sideways, point.clone())).unwrap();
+        assert_eq!(found.views, 3.0);
+        // Distances of 8 and of the root of 65, whose logarithms differ by 0.5 ln(65 / 64).
+        assert!((found.distance_spread - 0.007_754 * 2_f64.sqrt() / 3.0).abs() < 1e-6);
+        let forwards = [[0.0, 0.0, 0.0], [0.0, 0.0, 4.0], [0.0, 0.0, 6.0], [0.0, 0.0, 9.0]];
+        let found = Coverage::of(&scene(&forwards, point)).unwrap();
+        assert_eq!(found.views, 3.0, "the last camera is past the point");
+        // Distances of 8, 4 and 2: logarithms at equal intervals of ln 2.
+        assert!((found.distance_spread - 2_f64.ln() * (2.0 / 3.0_f64).sqrt()).abs() < 1e-12);
+        assert_eq!(Coverage::of(&scene(&forwards, vec![[0.0, 0.0, -1.0]])), None);
+    }
+
+    #[test]
+    fn brightness_is_that_of_linear_light_where_a_photograph_records_it() {
+        let to_linear = linear_light();
+        let flat = |value: u8| Image {
+            width: 5,
+            height: 5,
+            rgb: vec![value; 75],
+            mask: None,
+            depth: None,
+            normals: None,
+        };
+        let at = |image: &Image, px| brightness_at(image, px, &to_linear);
+        let middle = [2.5; 2];
+        let stops = at(&flat(200), middle).unwrap() - at(&flat(100), middle).unwrap();
+        assert!((stops - f64::from(GAMMA)).abs() < 1e-6, "{stops}");
+        assert_eq!(at(&flat(200), [1.9, 2.5]), None, "the square leaves the image");
+        assert_eq!(at(&flat(251), middle), None, "too bright");
+        assert_eq!(at(&flat(7), middle), None, "too dark");
+        let mut masked = flat(100);
+        masked.mask = Some((0..25).map(|at| if at == 24 { 0 } else { 255 }).collect());
+        assert_eq!(at(&masked, middle), None);
+    }
+}
