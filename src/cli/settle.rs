@@ -570,11 +570,22 @@ mod tests {
             ("pixels_per_gaussian", &["5,000,000", "280,000", "40 pixels"]),
             ("few_view_passes", &["6,000 images", "5.6 billion", "32 passes", "every 6 passes"]),
             ("opacity_reset_interval", &["100 images"]),
+            ("relax_if_views_agree", &["25 or more", "25 %", "0.07 stops", "0.2", "0.002"]),
         ] {
             let flag = command.get_arguments().find(|given| given.get_id() == flag).unwrap();
             let help = flag.get_long_help().unwrap().to_string();
             for number in numbers {
                 assert!(help.contains(number), "{number}: {help}");
+            }
+        }
+    }
+
+    #[test]
+    fn restraints_name_the_values_of_the_presets() {
+        for preset in ["draft", "fast", "best"] {
+            let mut config = resolve(Layers { preset: Some(preset), ..Layers::default() }).unwrap();
+            for Restraint { option, value, usual, .. } in RESTRAINTS {
+                assert_eq!(*value(&mut config), usual, "{preset}: {option}");
             }
         }
     }

@@ -330,7 +330,10 @@ options! {
         /// stops (median). Then --near-share, --unseen-noise-lr, --sh-decay and --scale-limit become 0, --lambda-dssim 0.2
         /// and --opacity-reg 0.002: those that were not typed and have the values of the presets draft, fast and best.
         /// Objects that were cut out (--reg-reach all) are trained as before. The run stores the values.
-        relax_if_views_agree: bool = false;
+        relax_if_views_agree: bool = false, idle when(
+            |config| config.densify.strategy != StrategyName::Budget,
+            "without --strategy budget",
+        );
 
         /// Gaussians on which --opacity-reg, --scale-reg and --scale-limit act
         ///
