@@ -1,4 +1,4 @@
-//! Values that follow from the scene: number of Gaussians, background, masks.
+//! Values that follow from the scene: number of Gaussians, background, masks, strength of the regularization.
 
 use super::silhouettes::CUT_OUT_SHARE;
 use crate::config::{Color, Config, OptimizeOptions, PrimitiveName, RegReach, TrainingBackground};
@@ -172,7 +172,7 @@ fn passes_for(few: u32, views: u32, pixels: u64) -> u32 {
     few.min(u32::try_from(allowed).unwrap_or(u32::MAX))
 }
 
-// Settings that follow from the photographs: training background and reach of the regularization.
+// Settings that follow from the photographs: training background, reach and strength of the regularization.
 
 /// Maximum number of inspected photographs.
 const INSPECTED_PHOTOS: usize = 8;
@@ -192,21 +192,10 @@ const COLOR_MATCHES: [ColorMatch; 2] = [ColorMatch { tolerance: 2, most: 0.05 },
 /// Rule for colours near the background's. Objects count as cut out if masked and matching pixels exceed this share.
 const NEAR: ColorMatch = ColorMatch { tolerance: 16, most: CUT_OUT_SHARE };
 
-/// Sets what follows from the photographs: the training background, the reach of the regularization, which also decides
-/// whether masked pixels count, and the strength of the regularization. `done`: iterations that are done. The
-/// background stays if density control is already over. Warns of options that were typed and do not apply to these
-/// photographs.
+/// Sets the training background and the reach of the regularization from the photographs. The reach also decides whether
+/// masked pixels count. `done`: iterations that are done. The background stays if density control is already over. Warns of options that were
+/// typed and do not apply to these photographs.
 pub(super) fn settle_by_photographs(
-    config: &mut Config,
-    dataset: &Dataset,
-    done: u32,
-    is_typed: impl Fn(&str) -> bool,
-) {
-    settle_background_and_reach(config, dataset, done, &is_typed);
-    relax_if_views_agree(config, dataset, &is_typed);
-}
-
-fn settle_background_and_reach(
     config: &mut Config,
     dataset: &Dataset,
     done: u32,
@@ -306,16 +295,24 @@ const RESTRAINTS: [Restraint; 6] = [
     },
 ];
 
-/// Relaxes the restraints of a preset if the training views agree. The configuration stores the values, so that a
-/// resumed run keeps them.
-fn relax_if_views_agree(config: &mut Config, dataset: &Dataset, is_typed: impl Fn(&str) -> bool) {
-    let is_wanted = std::mem::take(&mut config.optimize.relax_if_views_agree);
-    if !is_wanted || config.optimize.reg_reach == RegReach::All || !agree(dataset) {
+/// Relaxes the restraints of a preset if the training views agree, or if the run that is continued did so (`before`:
+/// its configuration). The configuration stores the values, so that a resumed run keeps them. `is_given`: options that
+/// were typed or are in a file.
+pub(super) fn relax_if_views_agree(
+    config: &mut Config,
+    dataset: &Dataset,
+    mut before: Option<Config>,
+    is_given: impl Fn(&str) -> bool,
+) {
+    if !std::mem::take(&mut config.optimize.relax_if_views_agree) || !config.can_relax() {
         return;
     }
+    let agrees = before.is_none() && agree(dataset);
     for Restraint { option, value, usual, relaxed } in RESTRAINTS {
+        let earlier = before.as_mut().filter(|before| before.can_relax());
+        let was_relaxed = earlier.is_some_and(|before| *value(before) == relaxed);
         let value = value(config);
-        if *value == usual && !is_typed(option) {
+        if (agrees || was_relaxed) && *value == usual && !is_given(option) {
             *value = relaxed;
         }
     }
@@ -323,20 +320,26 @@ fn relax_if_views_agree(config: &mut Config, dataset: &Dataset, is_typed: impl F
 
 /// True if many training views show a point from similar distances, and neighbours have the same exposure.
 fn agree(dataset: &Dataset) -> bool {
-    let Some(Coverage { views, distance_spread }) = Coverage::of(dataset) else { return false };
+    let Some(coverage) = Coverage::of(dataset) else { return false };
     tracing::debug!(
-        "a point is within {views} training views, at distances that differ by {:.0} %",
-        100.0 * distance_spread
+        "a point is within {} training views, at distances that differ by {:.0} %",
+        coverage.views,
+        100.0 * coverage.distance_spread
     );
-    if views < MANY_VIEWS || distance_spread > EQUAL_DISTANCES {
+    if !is_dense(coverage) {
         return false;
     }
     let Some(step) = exposure_step(dataset) else { return false };
+    let is_even = step <= EQUAL_EXPOSURES;
     tracing::debug!(
         "neighbouring photographs differ by {step:.3} stops: --relax-if-views-agree {}",
-        if step <= EQUAL_EXPOSURES { "applies" } else { "does not apply" }
+        if is_even { "applies" } else { "does not apply" }
     );
-    step <= EQUAL_EXPOSURES
+    is_even
+}
+
+fn is_dense(Coverage { views, distance_spread }: Coverage) -> bool {
+    views >= MANY_VIEWS && distance_spread <= EQUAL_DISTANCES
 }
 
 /// Warns if a typed `--empty-weight` does not apply to these photographs. `was_auto`: they settled `reg_reach`. Options
@@ -570,13 +573,25 @@ mod tests {
             ("pixels_per_gaussian", &["5,000,000", "280,000", "40 pixels"]),
             ("few_view_passes", &["6,000 images", "5.6 billion", "32 passes", "every 6 passes"]),
             ("opacity_reset_interval", &["100 images"]),
-            ("relax_if_views_agree", &["25 or more", "25 %", "0.07 stops", "0.2", "0.002"]),
+            (
+                "relax_if_views_agree",
+                &["at least 25", "at most 25 %", "0.07 stops", "0.2", "0.002"],
+            ),
         ] {
             let flag = command.get_arguments().find(|given| given.get_id() == flag).unwrap();
             let help = flag.get_long_help().unwrap().to_string();
             for number in numbers {
                 assert!(help.contains(number), "{number}: {help}");
             }
+        }
+    }
+
+    #[test]
+    fn few_views_and_views_along_a_walk_do_not_agree() {
+        for (views, distance_spread, dense) in
+            [(25.0, 0.25, true), (24.5, 0.1, false), (60.0, 0.26, false)]
+        {
+            assert_eq!(is_dense(Coverage { views, distance_spread }), dense, "{views}");
         }
     }
 

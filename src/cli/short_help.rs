@@ -112,7 +112,8 @@ const ADVANCED: &str = "
     near_share sh_degree_interval no_batch_scaling position_lr_init position_lr_final position_lr_max_steps
     position_lr_by_size feature_lr feature_rest_lr opacity_lr scaling_lr rotation_lr final_lr_share
     final_lr_from lambda_dssim lambda_normal_from lambda_dist_from kernel_size opacity_reg scale_reg scale_limit
-    empty_weight sh_decay relax_if_views_agree exposure_lr_init exposure_lr_final depth_l1_weight_init depth_l1_weight_final lambda_normals_super
+    empty_weight sh_decay relax_if_views_agree exposure_lr_init exposure_lr_final depth_l1_weight_init
+    depth_l1_weight_final lambda_normals_super
     normals_from_iter init_num_pts init_region init_extent init_opacity init_scale densify_from_iter densify_until_iter
     densification_interval opacity_reset_interval densify_grad_threshold near_fade noise_lr unseen_noise_lr
     min_opacity prune_scale percent_dense set_sigma sigma_final sigma_start sigma_until edge_strip

@@ -21,7 +21,8 @@ use super::ranks::{self, RankGroup, RankRole};
 use super::resolved_run::ResolvedRun;
 use super::scene::{absolute, check_not_all_hidden, open_images, open_to_train};
 use super::settle::{
-    LimitSource, PointLimit, settle_by_photographs, settle_passes, warn_of_empty_weight,
+    LimitSource, PointLimit, relax_if_views_agree, settle_by_photographs, settle_passes,
+    warn_of_empty_weight,
 };
 use super::signals::stop_on_signals;
 use super::start::{First, Start};
@@ -30,6 +31,7 @@ use crate::abi::{SHORT_KEYS_MAX, TILE};
 use crate::backend::{Rows, TrainDevice};
 use crate::config::{
     Config, DeviceChoice, Offset, PrimitiveName, RegReach, TrainSample, TrainingBackground,
+    keys_of_file,
 };
 use crate::dataset::{AlphaMeaning, Dataset, Frame, ImageSource, View};
 use crate::layout::GAUSSIANS;
@@ -150,7 +152,7 @@ impl Task for Training<'_> {
             resolved.lock_folder()?;
             write_scene(&resolved.scene()?, &SynthOptions::default())?;
         }
-        let mut dataset = open_to_train(&resolved.config)?;
+        let dataset = open_to_train(&resolved.config)?;
         let Frame { offset, unit } = dataset.frame;
         resolved.config.scene.keep_frame(offset, unit);
         log_frame(&dataset.frame);
@@ -161,15 +163,6 @@ impl Task for Training<'_> {
             );
         }
         check_timelapse(args, &mut resolved, &dataset)?;
-        let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
-        let is_typed = |option: &str| is_typed(matches, option);
-        let was_auto = resolved.config.optimize.reg_reach == RegReach::Auto;
-        // Before all that depends on these options: the near depth, and options that other ranks receive.
-        settle_by_photographs(&mut resolved.config, &dataset, done, is_typed);
-        dataset.near_share = resolved.config.scene.near_share;
-        if is_typed("empty_weight") {
-            warn_of_empty_weight(&resolved.config, &dataset, was_auto);
-        }
         let start = match &resolved.checkpoint {
             None => Start::of(&dataset, &resolved.config)?,
             Some(_) => Start::Points(Cow::Borrowed(&dataset.points)),
@@ -180,7 +173,20 @@ impl Task for Training<'_> {
         let limit = PointLimit::settle(&mut resolved.config, &dataset, now);
         log_run(&resolved, &dataset, limit, now);
         warn_about_background(&dataset, &resolved.config);
+        let done = resolved.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.about.iteration);
+        let is_typed = |option: &str| is_typed(matches, option);
+        let was_auto = resolved.config.optimize.reg_reach == RegReach::Auto;
+        let before = resolved.checkpoint.as_ref().map(|checkpoint| checkpoint.about.config.clone());
+        let settle = |config: &mut Config| {
+            settle_by_photographs(config, &dataset, done, is_typed);
+            let in_file = args.config.as_deref().map(keys_of_file).transpose()?.unwrap_or_default();
+            let is_given = |option: &str| is_typed(option) || in_file.contains(option);
+            relax_if_views_agree(config, &dataset, before.clone(), is_given);
+            anyhow::Ok(())
+        };
         if device.world() > 1 {
+            // The other ranks receive the settled options.
+            settle(&mut resolved.config)?;
             if device.info().uuid.is_some() {
                 check_tile_count(&dataset)?;
             }
@@ -194,6 +200,12 @@ impl Task for Training<'_> {
         }
         let images = open_images(&dataset, &resolved.config.memory, room.taken)?;
         check_not_all_hidden(&dataset, &images)?;
+        // A single run decodes photographs here, after the memory check, because decoding is not
+        // part of the run's memory. Only silhouettes of a scene without points were read before.
+        settle(&mut resolved.config)?;
+        if is_typed("empty_weight") {
+            warn_of_empty_weight(&resolved.config, &dataset, was_auto);
+        }
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);

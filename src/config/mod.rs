@@ -24,7 +24,7 @@ pub use error::ConfigError;
 pub use normalize::{Normalized, normalize_args};
 pub use options::{Config, OptimizeOptions};
 pub use presets::{preset_for_card, preset_names, preset_text};
-pub use resolve::{ConfigLayer, Layers, Typed, is_typed, resolve};
+pub use resolve::{ConfigLayer, Layers, Typed, is_typed, keys_of_file, resolve};
 pub use run_options::{
     DeviceChoice, Fragmentation, MemoryOptions, MetricSet, OutputOptions, RunOptions,
 };

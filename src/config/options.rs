@@ -325,14 +325,15 @@ options! {
 
         /// Regularize less if the training views agree
         ///
-        /// Training views agree if half of the points of the sparse cloud are within 25 or more of them, at distances whose
-        /// standard deviation is at most 25 %, and if neighbours in the order of names differ in exposure by at most 0.07
-        /// stops (median). Then --near-share, --unseen-noise-lr, --sh-decay and --scale-limit become 0, --lambda-dssim 0.2
-        /// and --opacity-reg 0.002: those that were not typed and have the values of the presets draft, fast and best.
-        /// Objects that were cut out (--reg-reach all) are trained as before. The run stores the values.
+        /// Training views agree under three conditions, which hold for the median. A point of the sparse cloud lies in at
+        /// least 25 views. Its distances to these views differ by at most 25 % (standard deviation of the logarithm).
+        /// Neighbouring photographs differ in exposure by at most 0.07 stops. Then --near-share, --unseen-noise-lr,
+        /// --sh-decay and --scale-limit become 0, --lambda-dssim 0.2 and --opacity-reg 0.002. Values that you typed or
+        /// that --config has stay. Objects that were cut out (--reg-reach all) keep the values of the preset. A run
+        /// stores its values, and a continued run keeps them.
         relax_if_views_agree: bool = false, idle when(
-            |config| config.densify.strategy != StrategyName::Budget,
-            "without --strategy budget",
+            |config| !config.can_relax(),
+            "without --strategy budget, with surfels or triangles, or with --reg-reach all",
         );
 
         /// Gaussians on which --opacity-reg, --scale-reg and --scale-limit act

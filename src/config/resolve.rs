@@ -1,6 +1,6 @@
 //! Resolution of options from several sources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -168,9 +168,7 @@ impl Layers<'_> {
     fn above_the_base(self) -> Result<Vec<Table>, ConfigError> {
         let mut layers = Vec::new();
         if let Some(path) = self.file {
-            let text = fs::read_to_string(path)
-                .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
-            layers.push(read_strictly(&path.display().to_string(), &text)?);
+            layers.push(read_file(path)?);
         }
         if let Some(typed) = self.typed {
             let typed = typed.table()?;
@@ -230,6 +228,22 @@ impl Typed<'_> {
 pub fn is_typed(matches: &ArgMatches, id: &str) -> bool {
     matches!(matches.try_contains_id(id), Ok(true))
         && matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// Returns the names of the options in a configuration file.
+pub fn keys_of_file(path: &Path) -> Result<BTreeSet<String>, ConfigError> {
+    let sections = read_file(path)?;
+    let sections = sections.into_iter().filter_map(|(_, section)| match section {
+        toml::Value::Table(section) => Some(section),
+        _ => None,
+    });
+    Ok(sections.flatten().map(|(key, _)| key).collect())
+}
+
+fn read_file(path: &Path) -> Result<Table, ConfigError> {
+    let text = fs::read_to_string(path)
+        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    read_strictly(&path.display().to_string(), &text)
 }
 
 /// Rejects a command line that both holds views out and turns `--eval` off. A file may state `eval` at its default.

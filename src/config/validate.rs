@@ -129,6 +129,13 @@ impl SceneOptions {
 }
 
 impl Config {
+    /// True if `--relax-if-views-agree` can have an effect.
+    pub fn can_relax(&self) -> bool {
+        self.densify.strategy == StrategyName::Budget
+            && self.optimize.primitive == PrimitiveName::Gaussians
+            && self.optimize.reg_reach != RegReach::All
+    }
+
     /// True if `--few-view-passes` can have an effect.
     pub fn allows_few_view_passes(&self) -> bool {
         self.densify.strategy == StrategyName::Budget

@@ -1,13 +1,20 @@
 //! Agreement of the training views: how many of them show the same points, and how much their exposures differ.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 
-use super::{Dataset, Image, View, decode, evenly_spread};
-use crate::math::linalg::{Vec3, length, sub};
+use super::{Dataset, Image, ImageSource, View, decode, evenly_spread};
+use splat_mesh::narrow::floor_usize;
+
+use crate::math::linalg::{Vec3, dot, length, sub};
 use crate::math::quantile::median;
 
-/// Maximum number of compared pairs of photographs.
-const SAMPLED_PAIRS: usize = 24;
+/// Smallest cosine of the angle between the optical axes of neighbours.
+const SIMILAR_DIRECTIONS: f64 = 0.7;
+
+/// Maximum number of photographs that are compared with a neighbour.
+const SAMPLED_PAIRS: usize = 16;
 
 /// Minimum number of points that two photographs must share. Few points are dominated by hidden ones.
 const SHARED_POINTS: usize = 20;
@@ -50,27 +57,44 @@ impl Coverage {
     }
 }
 
-/// Returns the median difference in exposure of training views that follow each other in the order of names, stops.
+/// Returns the median difference in exposure of training views and their neighbours, stops.
 ///
 /// The difference of two photographs is the median over points in both of them of log2 of the ratio of their
-/// brightness. Neighbours hide nearly the same points. `None` if no two photographs share enough points. Unreadable
+/// brightness. Neighbours hide nearly the same points. `None` if no neighbours share enough points. Unreadable
 /// photographs are skipped, because training reports them. One photograph is decoded at a time.
 pub fn exposure_step(dataset: &Dataset) -> Option<f64> {
     let points = dataset.sampled_points();
-    let of_view = |at: usize| {
-        let view = dataset.train[at];
-        let image = decode(&dataset.sources[view]).ok()?;
+    let of_view = |view: usize| {
+        let source = &dataset.sources[view];
+        let colors = ImageSource { depth: None, normals: None, ..source.clone() };
+        let image = decode(&colors).ok()?;
         Some(brightness(&image, &dataset.views[view], &points))
     };
-    let step = |first: usize| {
-        let (one, other) = (of_view(first)?, of_view(first + 1)?);
-        let ratios = one.iter().zip(&other).filter_map(|(one, other)| Some((*one)? - (*other)?));
+    let mut known = BTreeMap::new();
+    let step = |at: usize| {
+        let pair = [dataset.train[at], neighbour(dataset, dataset.train[at])?];
+        for view in pair {
+            known.entry(view).or_insert_with(|| of_view(view));
+        }
+        let [one, other] = pair.map(|view| known[&view].as_ref());
+        let ratios = one?.iter().zip(other?).filter_map(|(one, other)| Some((*one)? - (*other)?));
         let ratios: Vec<f64> = ratios.collect();
         (ratios.len() >= SHARED_POINTS).then(|| median(ratios.into_iter()).abs())
     };
-    let pairs = evenly_spread(SAMPLED_PAIRS, dataset.train.len().saturating_sub(1));
-    let steps: Vec<f64> = pairs.filter_map(step).collect();
+    let steps: Vec<f64> =
+        evenly_spread(SAMPLED_PAIRS, dataset.train.len()).filter_map(step).collect();
     (!steps.is_empty()).then(|| median(steps.into_iter()))
+}
+
+/// Returns the nearest training view that looks in a similar direction.
+fn neighbour(dataset: &Dataset, view: usize) -> Option<usize> {
+    let pose = |view: usize| &dataset.views[view].pose;
+    let distance =
+        |other: usize| length(sub(pose(other).centre_world(), pose(view).centre_world()));
+    let others = dataset.train.iter().copied().filter(|&other| {
+        other != view && dot(pose(other).rotation[2], pose(view).rotation[2]) > SIMILAR_DIRECTIONS
+    });
+    others.min_by(|&one, &other| distance(one).total_cmp(&distance(other)))
 }
 
 fn deviation(values: &[f64]) -> f64 {
@@ -93,8 +117,7 @@ fn linear_light() -> Vec<f32> {
 
 fn brightness_at(image: &Image, px: [f64; 2], to_linear: &[f32]) -> Option<f64> {
     let (width, height) = (image.width as usize, image.height as usize);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "inside the image")]
-    let [x, y] = px.map(|at| at as usize);
+    let [x, y] = px.map(floor_usize);
     let fits = |at: usize, side: usize| at >= REACH_PX && at + REACH_PX < side;
     if !fits(x, width) || !fits(y, height) {
         return None;
@@ -159,6 +182,18 @@ mod tests {
         // Distances of 8, 4 and 2: logarithms at equal intervals of ln 2.
         assert!((found.distance_spread - 2_f64.ln() * (2.0 / 3.0_f64).sqrt()).abs() < 1e-12);
         assert_eq!(Coverage::of(&scene(&forwards, vec![[0.0, 0.0, -1.0]])), None);
+    }
+
+    #[test]
+    fn the_neighbour_is_the_nearest_view_that_does_not_look_away() {
+        let mut scene =
+            scene(&[[0.0; 3], [3.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 0.0, 0.0]], Vec::new());
+        scene.views[2].pose.rotation = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, -1.0]];
+        scene.views[2].pose.translation = [1.0, 0.0, 0.0];
+        assert_eq!(neighbour(&scene, 0), Some(3));
+        assert_eq!(neighbour(&scene, 2), None);
+        scene.train = vec![0, 1];
+        assert_eq!(neighbour(&scene, 0), Some(1), "held-out views are not compared");
     }
 
     #[test]

@@ -344,6 +344,11 @@ impl<'a> Views<'a> {
         });
     }
 
+    /// Sets the near plane to that of a `--near-share`, which may have changed since the scene was opened.
+    pub fn with_near_share(self, near_share: f64) -> Self {
+        Self { near: super::near_of_share(self.dataset, near_share), ..self }
+    }
+
     /// Returns the near plane of the views, see [`super::near`].
     pub fn near(&self) -> f64 {
         self.near

@@ -177,8 +177,13 @@ const NEAR_SHARE: f64 = 0.01;
 /// Returns the near plane, world units along the view axis. It depends only on the training cameras, the points and
 /// [`Dataset::near_share`], so that a model is always rendered as it was trained.
 pub fn near(dataset: &Dataset) -> f64 {
+    near_of_share(dataset, dataset.near_share)
+}
+
+/// Returns the near plane for another `--near-share` than that with which the scene was opened.
+fn near_of_share(dataset: &Dataset, near_share: f64) -> f64 {
     let SceneScale { extent, unit } = SceneScale::of(dataset);
-    let (least, wanted) = (NEAR_SHARE * extent, dataset.near_share * unit.min(extent));
+    let (least, wanted) = (NEAR_SHARE * extent, near_share * unit.min(extent));
     if wanted <= least {
         return least;
     }

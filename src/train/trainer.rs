@@ -231,7 +231,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
     ) -> Self {
         let iteration = progress.iteration;
         let scale = SceneScale::of(setup.dataset);
-        let views = Views::new(setup.dataset, setup.images);
+        let views =
+            Views::new(setup.dataset, setup.images).with_near_share(setup.config.scene.near_share);
         let trained = views.names(Split::Train);
         let keeper = CheckpointKeeper::new(setup.model_path, setup.config, &trained);
         let mut feed = Feed::new(views, setup.config.run.seed);

@@ -67,14 +67,11 @@ fn weights_act_on_all_gaussians_of_an_object_and_on_those_seen_of_a_place() {
 
 #[test]
 fn regularization_relaxes_if_many_views_with_equal_exposure_show_a_point() {
-    // Solids before red, which are no cut-out object.
+    // A place that all views show.
     let place = TestFolder::empty();
-    let line = "synth --scene=dtu --views=40 --width=64 --height=48 --points=400 --truth-cells=48 \
-                -o SCENE";
+    let line = "synth --scene=demo --views=40 --width=64 --height=48 --points=400 -o SCENE";
     place.splat(line, &[]).done();
-    let train = |model: &str, flags: &[&str]| {
-        let fast = ["--preset=fast", "--max-points=400", "--background=1,0,0", "--seed=4"];
-        place.trained_into(model, 2, &[&fast[..], flags].concat());
+    let stored = |model: &str| {
         let config = place.config(model);
         assert!(!config.optimize.relax_if_views_agree, "the run stores the choice");
         (
@@ -83,23 +80,42 @@ fn regularization_relaxes_if_many_views_with_equal_exposure_show_a_point() {
             config.densify.unseen_noise_lr,
         )
     };
+    let train = |model: &str, flags: &[&str]| {
+        let fast = ["--preset=fast", "--max-points=400", "--background=1,0,0", "--seed=4"];
+        place.trained_into(model, 2, &[&fast[..], flags].concat());
+        stored(model)
+    };
+    let resume = |model: &str, iterations: &str, flags: &[&str]| {
+        let all = [&["--resume", "--iterations", iterations, "--background=1,0,0"], flags].concat();
+        end(place.train_into(model).args(all)).done();
+        stored(model)
+    };
     let usual = ([0.5, 0.01], [0.06, 1.0, 0.33], 3e6);
     let relaxed = ([0.2, 0.002], [0.0; 3], 0.0);
     assert_eq!(train("all", &[]), relaxed);
     assert_eq!(train("few", &["--test-views=20"]), usual);
     assert_eq!(train("off", &["--relax-if-views-agree=false"]), usual);
-    let typed = train("typed", &["--lambda-dssim=0.5", "--near-share=0.03"]);
-    assert_eq!(typed, ([0.5, 0.002], [0.03, 0.0, 0.0], 0.0));
-    // A resumed run keeps its values, though the scene now differs.
-    for number in (1..40).step_by(2) {
-        let mut image = image::open(place.image(number)).unwrap();
-        image.as_mut_rgb8().unwrap().iter_mut().for_each(|value| *value -= *value / 8);
-        image.save(place.image(number)).unwrap();
+    assert_eq!(train("adc", &["--strategy=adc"]), usual);
+    assert_eq!(train("object", &["--reg-reach=all"]), usual);
+    let file = place.path("file.toml");
+    fs::write(&file, "[optimize]\nlambda_dssim = 0.5\n").unwrap();
+    let given = ["--near-share=0.03", "--opacity-reg=0.01", "--config", file.to_str().unwrap()];
+    assert_eq!(train("given", &given), ([0.5, 0.01], [0.03, 0.0, 0.0], 0.0));
+    let photographs = (0..40).map(|number| (number, place.image(number)));
+    let bright: Vec<_> =
+        photographs.map(|(number, path)| (number, image::open(&path).unwrap(), path)).collect();
+    for (number, image, path) in &bright {
+        let mut dark = image.to_rgb8();
+        let sixths = u8::try_from(number % 3).unwrap();
+        dark.iter_mut().for_each(|value| *value -= *value / 6 * sixths);
+        dark.save(path).unwrap();
     }
-    assert_eq!(train("darker", &[]), usual);
-    end(place.train_into("all").args(["--resume", "--iterations=4"])).done();
-    assert_eq!(place.config("all").scene.near_share, 0.0);
-    assert_eq!(place.config("all").optimize.lambda_dssim, 0.2);
+    assert_eq!(train("dark", &[]), usual);
+    // A run that goes on keeps its values, though its photographs would now decide otherwise.
+    assert_eq!(resume("all", "4", &[]), relaxed);
+    assert_eq!(resume("all", "6", &["--preset=fast"]), relaxed);
+    bright.iter().for_each(|(_, image, path)| image.save(path).unwrap());
+    assert_eq!(resume("dark", "4", &["--preset=fast"]), usual);
 }
 
 #[test]
