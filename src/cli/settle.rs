@@ -2,7 +2,7 @@
 
 use super::silhouettes::CUT_OUT_SHARE;
 use crate::config::{Color, Config, OptimizeOptions, PrimitiveName, RegReach, TrainingBackground};
-use crate::dataset::{Coverage, Dataset, Image, decode, evenly_spread, exposure_step};
+use crate::dataset::{Coverage, Dataset, Image, ImageLoader, decode, evenly_spread, exposure_step};
 use crate::train::forecast;
 
 /// Largest number of Gaussians that follows from the photographs.
@@ -297,17 +297,34 @@ const RESTRAINTS: [Restraint; 6] = [
 
 /// Relaxes the restraints of a preset if the training views agree, or if the run that is continued did so (`before`:
 /// its configuration). The configuration stores the values, so that a resumed run keeps them. `is_given`: options that
-/// were typed or are in a file.
+/// were typed or are in a file. `images`: loader of the scene, if it is open.
 pub(super) fn relax_if_views_agree(
     config: &mut Config,
     dataset: &Dataset,
+    images: Option<&ImageLoader>,
     mut before: Option<Config>,
     is_given: impl Fn(&str) -> bool,
 ) {
-    if !std::mem::take(&mut config.optimize.relax_if_views_agree) || !config.can_relax() {
+    if !std::mem::take(&mut config.optimize.relax_if_views_agree) {
         return;
     }
-    let agrees = before.is_none() && agree(dataset);
+    let goes_on = before.is_some();
+    // Other reasons are known before the photographs are read.
+    let is_cut_out = config.optimize.reg_reach == RegReach::All && !is_given("reg_reach");
+    if is_given("relax_if_views_agree") && (goes_on || is_cut_out) {
+        tracing::warn!(
+            "--relax-if-views-agree has no effect: {}",
+            if goes_on {
+                "a run that goes on keeps its values"
+            } else {
+                "the photographs show an object that was cut out"
+            }
+        );
+    }
+    if !config.can_relax() {
+        return;
+    }
+    let agrees = !goes_on && agree(dataset, images);
     for Restraint { option, value, usual, relaxed } in RESTRAINTS {
         let earlier = before.as_mut().filter(|before| before.can_relax());
         let was_relaxed = earlier.is_some_and(|before| *value(before) == relaxed);
@@ -319,23 +336,18 @@ pub(super) fn relax_if_views_agree(
 }
 
 /// True if many training views show a point from similar distances, and neighbours have the same exposure.
-fn agree(dataset: &Dataset) -> bool {
+fn agree(dataset: &Dataset, images: Option<&ImageLoader>) -> bool {
     let Some(coverage) = Coverage::of(dataset) else { return false };
+    let step = is_dense(coverage).then(|| exposure_step(dataset, images)).flatten();
+    let agrees = step.is_some_and(|step| step <= EQUAL_EXPOSURES);
     tracing::debug!(
-        "a point is within {} training views, at distances that differ by {:.0} %",
+        "a point is within {} training views, at distances that differ by {:.0} %{}: --relax-if-views-agree {}",
         coverage.views,
-        100.0 * coverage.distance_spread
+        100.0 * coverage.distance_spread,
+        step.map_or(String::new(), |step| format!(", neighbours differ by {step:.3} stops")),
+        if agrees { "applies" } else { "does not apply" }
     );
-    if !is_dense(coverage) {
-        return false;
-    }
-    let Some(step) = exposure_step(dataset) else { return false };
-    let is_even = step <= EQUAL_EXPOSURES;
-    tracing::debug!(
-        "neighbouring photographs differ by {step:.3} stops: --relax-if-views-agree {}",
-        if is_even { "applies" } else { "does not apply" }
-    );
-    is_even
+    agrees
 }
 
 fn is_dense(Coverage { views, distance_spread }: Coverage) -> bool {

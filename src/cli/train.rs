@@ -33,7 +33,7 @@ use crate::config::{
     Config, DeviceChoice, Offset, PrimitiveName, RegReach, TrainSample, TrainingBackground,
     keys_of_file,
 };
-use crate::dataset::{AlphaMeaning, Dataset, Frame, ImageSource, View};
+use crate::dataset::{AlphaMeaning, Dataset, Frame, ImageLoader, ImageSource, View};
 use crate::layout::GAUSSIANS;
 use crate::memory::Bytes;
 use crate::memory::plan::{PlannedRow, ViewGrowth};
@@ -148,6 +148,7 @@ impl Task for Training<'_> {
     fn run<B: TrainDevice>(self, device: &mut B) -> anyhow::Result<TrainedModel> {
         let Self { args, matches, mut resolved, lpips, started } = self;
         let stop = stop_on_signals()?;
+        let in_file = args.config.as_deref().map(keys_of_file).transpose()?.unwrap_or_default();
         if args.demo && resolved.checkpoint.is_none() {
             resolved.lock_folder()?;
             write_scene(&resolved.scene()?, &SynthOptions::default())?;
@@ -177,16 +178,14 @@ impl Task for Training<'_> {
         let is_typed = |option: &str| is_typed(matches, option);
         let was_auto = resolved.config.optimize.reg_reach == RegReach::Auto;
         let before = resolved.checkpoint.as_ref().map(|checkpoint| checkpoint.about.config.clone());
-        let settle = |config: &mut Config| {
+        let settle = |config: &mut Config, images: Option<&ImageLoader>| {
             settle_by_photographs(config, &dataset, done, is_typed);
-            let in_file = args.config.as_deref().map(keys_of_file).transpose()?.unwrap_or_default();
             let is_given = |option: &str| is_typed(option) || in_file.contains(option);
-            relax_if_views_agree(config, &dataset, before.clone(), is_given);
-            anyhow::Ok(())
+            relax_if_views_agree(config, &dataset, images, before.clone(), is_given);
         };
         if device.world() > 1 {
             // The other ranks receive the settled options.
-            settle(&mut resolved.config)?;
+            settle(&mut resolved.config, None);
             if device.info().uuid.is_some() {
                 check_tile_count(&dataset)?;
             }
@@ -202,7 +201,7 @@ impl Task for Training<'_> {
         check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory. Only silhouettes of a scene without points were read before.
-        settle(&mut resolved.config)?;
+        settle(&mut resolved.config, Some(&images));
         if is_typed("empty_weight") {
             warn_of_empty_weight(&resolved.config, &dataset, was_auto);
         }

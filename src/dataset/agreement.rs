@@ -1,12 +1,13 @@
 //! Agreement of the training views: how many of them show the same points, and how much their exposures differ.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::{Dataset, Image, ImageSource, View, decode, evenly_spread};
 use splat_mesh::narrow::floor_usize;
 
+use super::{Dataset, Image, ImageLoader, ImageSource, View, decode, evenly_spread};
 use crate::math::linalg::{Vec3, dot, length, sub};
 use crate::math::quantile::median;
 
@@ -60,29 +61,36 @@ impl Coverage {
 /// Returns the median difference in exposure of training views and their neighbours, stops.
 ///
 /// The difference of two photographs is the median over points in both of them of log2 of the ratio of their
-/// brightness. Neighbours hide nearly the same points. `None` if no neighbours share enough points. Unreadable
-/// photographs are skipped, because training reports them. One photograph is decoded at a time.
-pub fn exposure_step(dataset: &Dataset) -> Option<f64> {
+/// brightness, as Kim and Pollefeys (2008) estimate exposure from tracked points. Neighbours hide nearly the same
+/// points. `None` if no neighbours share enough points. Unreadable photographs are skipped, because training reports
+/// them. `images`: loader of the scene, which decodes ahead. Without it, one photograph is decoded at a time.
+pub fn exposure_step(dataset: &Dataset, images: Option<&ImageLoader>) -> Option<f64> {
     let points = dataset.sampled_points();
-    let of_view = |view: usize| {
-        let source = &dataset.sources[view];
-        let colors = ImageSource { depth: None, normals: None, ..source.clone() };
-        let image = decode(&colors).ok()?;
-        Some(brightness(&image, &dataset.views[view], &points))
-    };
-    let mut known = BTreeMap::new();
-    let step = |at: usize| {
-        let pair = [dataset.train[at], neighbour(dataset, dataset.train[at])?];
-        for view in pair {
-            known.entry(view).or_insert_with(|| of_view(view));
+    let first = evenly_spread(SAMPLED_PAIRS, dataset.train.len()).map(|at| dataset.train[at]);
+    let pairs: Vec<[usize; 2]> =
+        first.filter_map(|view| Some([view, neighbour(dataset, view)?])).collect();
+    let compared: BTreeSet<usize> = pairs.iter().flatten().copied().collect();
+    if let Some(images) = images {
+        images.schedule_decoding(&compared.iter().copied().collect::<Vec<_>>());
+    }
+    let read = |view: usize| match images {
+        Some(images) => images.fetch(view).ok(),
+        None => {
+            let source = &dataset.sources[view];
+            let colors = ImageSource { depth: None, normals: None, ..source.clone() };
+            decode(&colors).ok().map(Arc::new)
         }
-        let [one, other] = pair.map(|view| known[&view].as_ref());
-        let ratios = one?.iter().zip(other?).filter_map(|(one, other)| Some((*one)? - (*other)?));
-        let ratios: Vec<f64> = ratios.collect();
+    };
+    let brightness_in =
+        |view| Some((view, brightness(&*read(view)?, &dataset.views[view], &points)));
+    let known: BTreeMap<usize, Vec<Option<f64>>> =
+        compared.into_iter().filter_map(brightness_in).collect();
+    let step = |[one, other]: [usize; 2]| {
+        let both = known.get(&one)?.iter().zip(known.get(&other)?);
+        let ratios: Vec<f64> = both.filter_map(|(one, other)| Some((*one)? - (*other)?)).collect();
         (ratios.len() >= SHARED_POINTS).then(|| median(ratios.into_iter()).abs())
     };
-    let steps: Vec<f64> =
-        evenly_spread(SAMPLED_PAIRS, dataset.train.len()).filter_map(step).collect();
+    let steps: Vec<f64> = pairs.into_iter().filter_map(step).collect();
     (!steps.is_empty()).then(|| median(steps.into_iter()))
 }
 

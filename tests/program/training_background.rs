@@ -113,6 +113,9 @@ fn regularization_relaxes_if_many_views_with_equal_exposure_show_a_point() {
         dark.save(path).unwrap();
     }
     assert_eq!(train("dark", &[]), usual);
+    let typed = ["--preset=fast", "--relax-if-views-agree", "--max-points=400"];
+    place.trained_into("cut", 2, &typed).says(&["--relax-if-views-agree has no effect: the"]);
+    assert_eq!(stored("cut"), usual);
     // A run that goes on keeps its values, though its photographs would now decide otherwise.
     assert_eq!(resume("all", "4", &[]), relaxed);
     assert_eq!(resume("all", "6", &["--preset=fast"]), relaxed);
