@@ -309,9 +309,10 @@ pub(super) fn relax_if_views_agree(
         return;
     }
     let goes_on = before.is_some();
-    // Other reasons are known before the photographs are read.
     let is_cut_out = config.optimize.reg_reach == RegReach::All && !is_given("reg_reach");
-    if is_given("relax_if_views_agree") && (goes_on || is_cut_out) {
+    // Other reasons were named before the photographs were read.
+    let is_news = config.can_relax_places() && (goes_on || is_cut_out);
+    if is_news && is_given("relax_if_views_agree") {
         tracing::warn!(
             "--relax-if-views-agree has no effect: {}",
             if goes_on {

@@ -323,11 +323,11 @@ options! {
             "without --strategy budget, with --primitive triangles, with --sh-degree 0, or with -c",
         );
 
-        /// Regularize less if the training views agree
+        /// With budget, regularize less if the training views agree
         ///
-        /// Training views agree under three conditions, which hold for the median. A point of the sparse cloud lies in at
-        /// least 25 views. Its distances to these views differ by at most 25 % (standard deviation of the logarithm).
-        /// Neighbouring photographs differ in exposure by at most 0.07 stops. Then --near-share, --unseen-noise-lr,
+        /// Training views agree under three conditions. The median point of the sparse cloud lies in at least 25 views. The
+        /// distances of the median point to its views differ by at most 25 % (standard deviation of the logarithm).
+        /// Neighbouring photographs differ in exposure by at most 0.07 stops (median). Then --near-share, --unseen-noise-lr,
         /// --sh-decay and --scale-limit become 0, --lambda-dssim 0.2 and --opacity-reg 0.002. Values that you typed or
         /// that --config has stay. Objects that were cut out (--reg-reach all) keep the values of the preset. A run
         /// stores its values, and a continued run keeps them.

@@ -131,9 +131,13 @@ impl SceneOptions {
 impl Config {
     /// True if `--relax-if-views-agree` can have an effect.
     pub fn can_relax(&self) -> bool {
+        self.can_relax_places() && self.optimize.reg_reach != RegReach::All
+    }
+
+    /// True if `--relax-if-views-agree` can have an effect unless the photographs show an object that was cut out.
+    pub fn can_relax_places(&self) -> bool {
         self.densify.strategy == StrategyName::Budget
             && self.optimize.primitive == PrimitiveName::Gaussians
-            && self.optimize.reg_reach != RegReach::All
     }
 
     /// True if `--few-view-passes` can have an effect.

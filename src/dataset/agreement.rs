@@ -182,8 +182,9 @@ mod tests {
         let sideways = [[-1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]];
         let found = Coverage::of(&scene(&sideways, point.clone())).unwrap();
         assert_eq!(found.views, 3.0);
-        // Distances of 8 and of the root of 65, whose logarithms differ by 0.5 ln(65 / 64).
-        assert!((found.distance_spread - 0.007_754 * 2_f64.sqrt() / 3.0).abs() < 1e-6);
+        // Two distances are the root of 65, one is 8.
+        let step = 0.5 * (65.0_f64 / 64.0).ln();
+        assert!((found.distance_spread - step * 2_f64.sqrt() / 3.0).abs() < 1e-12);
         let forwards = [[0.0, 0.0, 0.0], [0.0, 0.0, 4.0], [0.0, 0.0, 6.0], [0.0, 0.0, 9.0]];
         let found = Coverage::of(&scene(&forwards, point)).unwrap();
         assert_eq!(found.views, 3.0, "the last camera is past the point");
