@@ -184,7 +184,7 @@ impl Dataset {
         EXTENT_MARGIN * distances.fold(0.0, f64::max)
     }
 
-    /// Returns at most [`SAMPLED_POINTS`] of the initial points, evenly spread over their order.
+    /// Returns a sample of the initial points, evenly spread over their order.
     pub fn sampled_points(&self) -> Vec<Vec3<f64>> {
         let points = &self.points.positions;
         let step = points.len().div_ceil(SAMPLED_POINTS).max(1);
