@@ -104,7 +104,7 @@ __device__ inline bool project_shape(const ProjectArgs& a, uint32_t gaussian, Sh
     const uint64_t at = lane_block(gaussian, GEOMETRY_WIDTH);
     bool visible = false;
     shape.mean_world = load_triple(geometry, at, MEAN);
-    if (in_front(camera_from_world(a.camera, shape.mean_world).z, a.camera.near)) {
+    if (is_in_view(a.camera, camera_from_world(a.camera, shape.mean_world))) {
         const float logit = geometry[at + component(OPACITY_LOGIT)];
         splat.opacity = sigmoid(logit);
         shape.log_scale = load_triple(geometry, at, LOG_SCALE);

@@ -142,19 +142,19 @@ __device__ inline float3 basis_bwd(const float* v) {
     return sh_basis_bwd(static_cast<uint32_t>(v[3]), triple(v), d_b.values);
 }
 
-__device__ inline bool is_in_front(const ViewCamera& view, const float* v) {
-    return in_front(camera_from_world(view, triple(v)).z, view.near);
+__device__ inline bool is_drawn(const ViewCamera& view, const float* v) {
+    return is_in_view(view, camera_from_world(view, triple(v)));
 }
 
 // Zeros if the Gaussian is not drawn.
 __device__ inline Ellipse projected(const ViewCamera& view, const float* v) {
     Ellipse e;
-    const bool drawn = is_in_front(view, v) && ellipse(view, chain(view, shape(v)), e);
+    const bool drawn = is_drawn(view, v) && ellipse(view, chain(view, shape(v)), e);
     return drawn ? e : Ellipse{};
 }
 
 __device__ inline __noinline__ ShapeGradient projected_bwd(const ViewCamera& view, const float* v) {
-    if (!is_in_front(view, v)) return {};
+    if (!is_drawn(view, v)) return {};
     return project_bwd(view, shape(v), {{v[10], v[11]}, symmetric(v + 12), 0.0f, 0.0f});
 }
 

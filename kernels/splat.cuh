@@ -103,7 +103,15 @@ __device__ inline float3 camera_from_world(const ViewCamera& view, float3 mean_w
 // True if a centre at this depth is drawn; false for NaN.
 __device__ inline bool in_front(float depth, float near) { return depth > near && isfinite(depth); }
 
-// The centre must be in front. `EXTENDED` supports a 3D filter, and any screen filter.
+// True if a Gaussian with this centre is drawn; false for NaN.
+__device__ inline bool is_in_view(const ViewCamera& view, float3 mean_cam) {
+    const float* sides = view.sides;  // lower and upper bound of x/z, then of y/z
+    const float x = mean_cam.x, y = mean_cam.y, z = mean_cam.z;
+    return in_front(z, view.near) && x >= sides[0] * z && x <= sides[1] * z && y >= sides[2] * z &&
+           y <= sides[3] * z;
+}
+
+// The centre must be in view. `EXTENDED` supports a 3D filter, and any screen filter.
 template <bool EXTENDED = false>
 __device__ inline Chain chain(const ViewCamera& view, const Shape& shape) {
     Chain c;

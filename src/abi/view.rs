@@ -47,6 +47,8 @@ abi! {
         pub centre_px: [f32; 2],
         /// Bounds of x/z and y/z for the projection's Jacobian: low x, high x, low y, high y.
         pub guard: [f32; 4],
+        /// Bounds of x/z and y/z of the centres that are drawn, like `guard`; infinite without bounds.
+        pub sides: [f32; 4],
         /// Width and height in pixels.
         pub size: [u32; 2],
         /// Number of tiles per row and per column.

@@ -125,6 +125,9 @@ pub struct RenderSettings {
     /// Nearer splats report less, by the square of their share of this depth (Pixel-GS, Zhang et al. 2024). With 0
     /// all report the whole gradient.
     pub fade_depth: f64,
+    /// True if Gaussians whose centres are more than the image's width or height outside the image are not drawn. Their
+    /// projection is not valid there. Training draws every second image without them.
+    pub cuts_sides: bool,
 }
 
 impl RenderSettings {
@@ -135,6 +138,7 @@ impl RenderSettings {
         near: 0.01,
         footprint: Footprint::DILATED,
         fade_depth: 0.0,
+        cuts_sides: false,
     };
 }
 
@@ -212,6 +216,7 @@ pub struct DrawSettings {
     pub(crate) near: f64,
     pub(crate) footprint: Footprint,
     pub(crate) fade_depth: f64,
+    pub(crate) cuts_sides: bool,
     /// True if the blended Gaussians of each pixel are counted.
     pub(crate) counts: bool,
     pub(crate) inverse_depths: bool,
@@ -292,14 +297,22 @@ impl DrawSettings {
         }
     }
 
+    /// Converts a view to the precision of the computation.
+    pub(crate) fn viewpoint<R: Real>(&self, view: &View) -> Viewpoint<R> {
+        let &Self { near, footprint, cuts_sides, .. } = self;
+        Viewpoint { cuts_sides, ..viewpoint(view, near, footprint) }
+    }
+
     const fn plain(settings: &RenderSettings) -> Self {
-        let &RenderSettings { sh_degree, background, near, footprint, fade_depth } = settings;
+        let &RenderSettings { sh_degree, background, near, footprint, fade_depth, cuts_sides } =
+            settings;
         Self {
             sh_degree,
             background,
             near,
             footprint,
             fade_depth,
+            cuts_sides,
             counts: false,
             inverse_depths: false,
             inverse_squares: false,
@@ -330,5 +343,6 @@ pub(super) fn viewpoint<R: Real>(view: &View, near: f64, footprint: Footprint) -
         near: R::of(near),
         variance_px2: R::of(variance_px2),
         compensates,
+        cuts_sides: false,
     }
 }

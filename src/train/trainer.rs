@@ -53,7 +53,7 @@ use super::live::LivePage;
 use super::pace::{Pace, Paced, Passed, Turn};
 use super::report::UnexplainedGrowth;
 use super::save::BackgroundFiles;
-use super::schedule::{self, Milestones, training_background, view_divisor};
+use super::schedule::{self, Milestones, cuts_sides, training_background, view_divisor};
 use super::span::ImageSpan;
 use super::strategy::{self, Site, StepExtras, Strategy, fade_depth};
 use super::terms::{self, TrainingStage, ViewExtras};
@@ -582,6 +582,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
             background: training_background(config, image, iteration),
             near: self.feed.views.near(),
             footprint: self.footprint(iteration, self.iteration),
+            cuts_sides: cuts_sides(config, image),
         }
     }
 

@@ -64,7 +64,7 @@ impl DrawSettings {
 
     pub fn settings(&self) -> RenderSettings {
         let &Self { sh_degree, background, near, footprint, fade_depth, .. } = self;
-        RenderSettings { sh_degree, background, near, footprint, fade_depth }
+        RenderSettings { sh_degree, background, near, footprint, fade_depth, cuts_sides: false }
     }
 
     /// Returns the settings of a view that is shown.

@@ -301,6 +301,7 @@ pub fn filtered_viewpoint(view: &View, near: f64, footprint: Footprint) -> Viewp
         near,
         variance_px2,
         compensates,
+        cuts_sides: false,
     }
 }
 

@@ -213,6 +213,7 @@ fn viewpoint<R: Real>() -> Viewpoint<R> {
         near: R::of(NEAR),
         variance_px2: R::of(DILATION_PX2),
         compensates: false,
+        cuts_sides: false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use splat::backend::Reach;
 use splat::math::adam::Moments;
+use splat::math::linalg::{mul_transposed, sub};
 use splat::math::splat::bounds;
 
 use crate::common::oracle::{self, assert_agrees, assert_same_steps, draw};
@@ -15,6 +16,7 @@ use crate::prelude::*;
 each_backend!(
     images_agree_with_the_oracle,
     images_agree_with_every_degree_stored_and_in_use,
+    gaussians_far_beside_an_image_are_left_out_if_asked,
     losses_agree_with_the_oracle_whatever_the_size,
     losses_agree_with_the_oracle_whatever_the_weights,
     a_mask_that_excludes_everything_leaves_no_loss,
@@ -44,6 +46,31 @@ fn images_agree_with_every_degree_stored_and_in_use<B: TrainDevice>(device: &mut
     }
     // Degrees matter: no two of the images in which more is in use are the same.
     assert!(images.windows(2).all(|pair| pair[0] != pair[1]));
+}
+
+/// A Gaussian 2 away whose standard deviation is 1, with its centre beside the right or below the lower edge: the bounds
+/// are one image's width at x/z = 1.383, and one height at y/z = 0.979.
+fn gaussians_far_beside_an_image_are_left_out_if_asked<B: TrainDevice>(device: &mut B) {
+    let view = view();
+    let mut brightness = |slope: [f64; 2], cuts_sides: bool| {
+        let mut one = tame_gaussians(1, 1, 0);
+        let mean_cam = [2.0 * slope[0], 2.0 * slope[1], 2.0];
+        let mean = mul_transposed(&view.pose.rotation, sub(mean_cam, view.pose.translation));
+        one.means.copy_from_slice(&mean.map(f64::to_f32));
+        one.log_scales.fill(0.0);
+        one.opacity_logits.fill(4.0);
+        one.sh_dc.fill(1.0);
+        let model = device.upload(&one).unwrap();
+        let settings = RenderSettings { cuts_sides, ..RenderSettings::DEFAULT };
+        let frame = device.render(&model, &view, &settings, RenderRequest::IMAGE).unwrap();
+        device.image(&frame).unwrap().rgb.iter().sum::<f32>()
+    };
+    for (inside, outside) in [([1.37, 0.0], [1.40, 0.0]), ([0.0, 0.97], [0.0, 0.99])] {
+        let all = brightness(inside, false);
+        assert!(all > 1.0 && brightness(outside, false) > 1.0);
+        assert_eq!(brightness(inside, true).to_bits(), all.to_bits());
+        assert_eq!(brightness(outside, true), 0.0);
+    }
 }
 
 fn assert_losses_like_the_oracles<B: TrainDevice>(

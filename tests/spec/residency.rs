@@ -10,7 +10,7 @@ use splat::model::from_points;
 use splat::train::Trainer;
 use splat::train::event::{Evaluation, Event, Sink};
 
-use crate::common::hooked::ConstrainedBackend;
+use crate::common::hooked::{ConstrainedBackend, Constraints};
 use crate::common::prelude::*;
 use crate::common::program::{TestFolder, cut, set_up};
 
@@ -245,23 +245,38 @@ fn saving_does_not_count_as_training_time() {
     assert!(training > 0.0 && training + 0.3 < started.elapsed().as_secs_f64(), "{training} s");
 }
 
+/// Trains six images and evaluates the one held-out view. Returns what the device was asked for.
+fn six_images(change: impl Fn(&mut Config)) -> Constraints {
+    let place = TestFolder::with_scene();
+    let mut config = Config { scene: scene(&place), ..Config::default() };
+    (config.optimize.iterations, config.optimize.sh_degree) = (6, 0);
+    config.output.eval_train = TrainSample::Views(0);
+    change(&mut config);
+    let images = ImageLoader::new(dataset(&place).sources, CACHE);
+    let mut device = ConstrainedBackend::new(usize::MAX);
+    set_up(&place, (&config, None), &images, |setup| {
+        let gaussians = from_points(&setup.dataset.points, &config.optimize, 0);
+        let mut record = Record::default();
+        Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
+    });
+    device.hooks
+}
+
+#[test]
+fn with_a_near_share_every_second_image_leaves_out_what_is_beside_it() {
+    let cut = |near_share: f64| six_images(|config| config.scene.near_share = near_share).cut;
+    assert_eq!(cut(0.06), [true, false, true, false, true, false, false], "not the evaluation");
+    assert_eq!(cut(0.0), [false; 7]);
+}
+
 #[test]
 fn a_random_background_changes_each_iteration_and_not_in_evaluation() {
     let of_color = |seed: u64, random: bool, color: Color| {
-        let place = TestFolder::with_scene();
-        let mut config = Config { scene: scene(&place), ..Config::default() };
-        config.scene.background = Some(color);
-        (config.optimize.iterations, config.optimize.random_background) = (6, random);
-        (config.optimize.sh_degree, config.run.seed) = (0, seed);
-        config.output.eval_train = TrainSample::Views(0);
-        let images = ImageLoader::new(dataset(&place).sources, CACHE);
-        let mut device = ConstrainedBackend::new(usize::MAX);
-        set_up(&place, (&config, None), &images, |setup| {
-            let gaussians = from_points(&setup.dataset.points, &config.optimize, 0);
-            let mut record = Record::default();
-            Trainer::start(setup, &mut device, &mut record, &gaussians).unwrap().run().unwrap();
+        let hooks = six_images(|config| {
+            config.scene.background = Some(color);
+            (config.optimize.random_background, config.run.seed) = (random, seed);
         });
-        device.hooks.backgrounds
+        hooks.backgrounds
     };
     let backgrounds = |seed: u64, random: bool| of_color(seed, random, Color::WHITE);
     let found = backgrounds(3, true);

@@ -19,7 +19,7 @@ use super::stage::surface::{self, Sampled};
 use crate::abi::terms::{
     At, Means, Term, Terms, VALUE_DEPTH_L1, VALUE_DN, VALUE_MULTI_VIEW, VALUE_NORMAL_MAP, Weighted,
 };
-use crate::backend::settings::{MEDIAN_GRADIENTS, viewpoint};
+use crate::backend::settings::MEDIAN_GRADIENTS;
 use crate::backend::{
     Capability, Compensated, DeviceError, DrawSettings, Drawn, DrawnDepths, Footprint, FrameState,
     Fresh, Held, Inputs, LossValues, MaskedView, Objective, Pending, Rendered, Scored, Trainable,
@@ -94,7 +94,7 @@ pub(super) fn draw<R: Real, S: Fresh, P: Drawable>(
     if drawing.median && drawing.trains {
         drawing.footprint.require_volumes(MEDIAN_GRADIENTS)?;
     }
-    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
+    let viewpoint = drawing.viewpoint(view);
     let view = DrawnView::new(viewpoint, &drawing);
     let mut frame = Frame::blended(view, drawing, Seen::of(model, &view)?);
     if drawing.median && drawing.footprint != Footprint::Surfel {
@@ -118,7 +118,7 @@ pub(super) fn draw_splats<R: Real, S: Fresh, P: Drawable>(
         let what = "median depths where several ranks draw them";
         return Err(DeviceError::Unsupported { primitives: P::SCHEMA.many(), what });
     }
-    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
+    let viewpoint = drawing.viewpoint(view);
     let seen = Seen::of_splats(splats, viewpoint.size);
     Ok(Frame::blended(DrawnView::new(viewpoint, &drawing), drawing, seen))
 }

@@ -160,7 +160,7 @@ pub(super) fn transmittances<R: Real, P: Drawable>(
     let field = density_field(model, Capability::Surfaces)?;
     settings.footprint.require_volumes(TRANSMITTANCES)?;
     let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
-    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
+    let viewpoint = drawing.viewpoint(view);
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
     let bins = bin::bin(&splats, viewpoint.size);
     let rays = rays::rays(field, &viewpoint, &splats);
@@ -177,7 +177,7 @@ pub(super) fn add_contributions<R: Real, P: Drawable>(
 ) -> Result<Measured, DeviceError> {
     settings.footprint.require_gaussians("worths")?;
     let drawing = DrawSettings::shown(settings, RenderRequest::IMAGE);
-    let viewpoint = viewpoint(view, drawing.near, drawing.footprint);
+    let viewpoint = drawing.viewpoint(view);
     let (splats, _) = project::project(model, &DrawnView::new(viewpoint, &drawing));
     let bins = bin::bin(&splats, viewpoint.size);
     let drawn = contribution::drawn(&splats, &sums.absent);

@@ -553,6 +553,7 @@ pub(super) mod tests {
             near: 0.2,
             variance_px2: 0.0,
             compensates: false,
+            cuts_sides: false,
         }
     }
 

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use super::Trainer;
-use crate::backend::{EditRule, Footprint, Pick, Remesh, ScoreRule, TrainDevice, Window};
+use crate::backend::{
+    EditRule, Footprint, Pick, Remesh, RenderSettings, ScoreRule, TrainDevice, Window,
+};
 use crate::config::PrimitiveName;
 use crate::dataset::View;
 use crate::math::Real as _;
@@ -55,6 +57,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         // The prune comes only once, so it must not be skipped.
         let pruned = self.with_memory_retry(|run| {
             let settings = run.settings_in(run.iteration.max(1), run.iteration.max(1));
+            let settings = RenderSettings { cuts_sides: false, ..settings };
             let views = &run.feed.views;
             let trained: Vec<&View> =
                 views.split(Split::Train).iter().map(|&index| views.training_view(index)).collect();

@@ -7,7 +7,6 @@ use crate::backend::cpu::stage::gradients::{Gradients, ViewGradients};
 use crate::backend::cpu::stage::project::project;
 use crate::backend::cpu::stage::{adam, densify};
 use crate::backend::ranks::{RankNews, SharedViews};
-use crate::backend::settings::viewpoint;
 use crate::backend::{
     AdamStep, DeviceError, DrawSettings, Drawn, Fresh, RankView, RenderSettings, Scored,
     Statistics, ViewSetup,
@@ -53,7 +52,7 @@ impl SharedViews for CpuShard {
     ) -> Result<(SharedRound, Vec<Splat<f32>>), DeviceError> {
         let own_splats = |setup: &ViewSetup| {
             let drawing = setup.drawing();
-            let viewpoint = viewpoint(&setup.view, drawing.near, drawing.footprint);
+            let viewpoint = drawing.viewpoint(&setup.view);
             let view = DrawnView::new(viewpoint, &drawing);
             let (splats, fault) = project(&share.local, &view);
             OwnSplats { view, drawing, splats, fault }

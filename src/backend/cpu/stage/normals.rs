@@ -314,6 +314,7 @@ mod tests {
             near: 0.01,
             variance_px2: 0.3,
             compensates: false,
+            cuts_sides: false,
         }
     }
 

@@ -6,7 +6,6 @@ use crate::backend::cuda::memory::heap::{Carve, Piece};
 use crate::backend::cuda::memory::status::SplatCounts;
 use crate::backend::cuda::model::tables::{SH, SH_FIRST, SH_SECOND};
 use crate::backend::cuda::prelude::*;
-use crate::backend::settings::viewpoint;
 use crate::backend::{DrawSettings, Footprint, Window, unsupported};
 use crate::dataset::View;
 use crate::layout::{
@@ -186,8 +185,10 @@ pub(crate) fn camera(view: &View, settings: &DrawSettings) -> Result<ViewCamera>
     if size.iter().any(|&side| side > u32::from(u16::MAX)) || values > u64::from(u32::MAX) {
         return Err(DeviceError::ImageTooLarge { size });
     }
-    let point = viewpoint::<f32>(view, settings.near, settings.footprint);
-    let [along_x, along_y] = point.guard();
+    let point = settings.viewpoint::<f32>(view);
+    let bounds = [point.guard(), point.sides()]
+        .map(|[along_x, along_y]| [along_x.low, along_x.high, along_y.low, along_y.high]);
+    let [guard, sides] = bounds;
     let mut rotation = [0.0; 9];
     rotation.copy_from_slice(point.rotation.as_flattened());
     Ok(ViewCamera {
@@ -196,7 +197,8 @@ pub(crate) fn camera(view: &View, settings: &DrawSettings) -> Result<ViewCamera>
         centre_world: point.centre_world,
         focal_px: point.focal_px,
         centre_px: point.centre_px,
-        guard: [along_x.low, along_x.high, along_y.low, along_y.high],
+        guard,
+        sides,
         size,
         tiles: size.map(|side| side.div_ceil(TILE)),
         near: point.near,
