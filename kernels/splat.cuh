@@ -100,10 +100,10 @@ __device__ inline float3 camera_from_world(const ViewCamera& view, float3 mean_w
     return add(mul(camera_rotation(view), mean_world), translation);
 }
 
-// True if a centre at this depth is drawn; false for NaN.
+// True if the depth is finite and beyond `near`; false for NaN.
 __device__ inline bool in_front(float depth, float near) { return depth > near && isfinite(depth); }
 
-// True if a Gaussian with this centre is drawn; false for NaN.
+// True if an ellipse with this centre is drawn; false for NaN.
 __device__ inline bool is_in_view(const ViewCamera& view, float3 mean_cam) {
     const float* sides = view.sides;  // lower and upper bound of x/z, then of y/z
     const float x = mean_cam.x, y = mean_cam.y, z = mean_cam.z;

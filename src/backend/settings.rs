@@ -125,8 +125,8 @@ pub struct RenderSettings {
     /// Nearer splats report less, by the square of their share of this depth (Pixel-GS, Zhang et al. 2024). With 0
     /// all report the whole gradient.
     pub fade_depth: f64,
-    /// True if Gaussians whose centres are more than the image's width or height outside the image are not drawn. Their
-    /// projection is not valid there. Training draws every second image without them.
+    /// True if Gaussians whose centres lie more than the image's width or height outside the image are not drawn. Their
+    /// projection is inaccurate. Other primitives are drawn in either case.
     pub cuts_sides: bool,
 }
 

@@ -63,9 +63,10 @@ options! {
         /// The viewing distance is the median distance of the cameras to the scene's middle, or the cameras' extent if that
         /// is less. A Gaussian right before one camera costs its view nothing and covers the views of its neighbours. The
         /// depth is at least a hundredth of the cameras' extent, and else at most half of that of the nearest hundredth of
-        /// the scene's points. Unless SHARE is 0, every second image of the training also leaves out Gaussians whose
-        /// centres are more than its width or height outside it. Their projection is not valid there, and images that
-        /// depend on them spoil others. Other commands use the model's value by default.
+        /// the scene's points. Other commands use the model's value by default. Unless SHARE is 0, every second training
+        /// image also leaves out Gaussians whose centres lie more than the image's width or height outside the image. The
+        /// projection of such Gaussians is inaccurate, and large ones would cover held-out views like a veil. Other images,
+        /// other commands and other primitives draw everything.
         #[arg(value_name = "SHARE")]
         near_share: f64 = 0.0, is share;
 

@@ -586,6 +586,12 @@ impl<B: TrainDevice> Trainer<'_, B> {
         }
     }
 
+    /// Returns the render settings of measurements over all training views.
+    fn settings_of_all(&self) -> RenderSettings {
+        let now = self.iteration.max(1);
+        RenderSettings { cuts_sides: false, ..self.settings_in(now, now) }
+    }
+
     /// Reads the losses of a step and reports it with the milliseconds since the last report.
     fn report(&mut self, pending: Option<PendingStep<B>>) -> Result<(), TrainError> {
         let Some(PendingStep { turn, gaussians, views }) = pending else {

@@ -56,8 +56,8 @@ pub struct Constraints {
     pub transient_uploads: usize,
     /// Near planes of the frames drawn.
     pub nears: Vec<f64>,
-    /// True for those without Gaussians far beside the image.
-    pub cut: Vec<bool>,
+    /// True for the frames that leave out Gaussians far beside the image.
+    pub cuts_sides: Vec<bool>,
     /// Their backgrounds.
     pub backgrounds: Vec<[f32; 3]>,
     /// The frame from which on there is no room at all.
@@ -160,7 +160,7 @@ impl Constraints {
     /// Notes that a view is drawn; refuses the frames that there is no memory for.
     fn render(&mut self, settings: &RenderSettings) -> Result {
         self.nears.push(settings.near);
-        self.cut.push(settings.cuts_sides);
+        self.cuts_sides.push(settings.cuts_sides);
         self.backgrounds.push(settings.background);
         if self.nears.len() == self.full_size_from {
             self.scale = TrainingScale::FULL;

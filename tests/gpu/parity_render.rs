@@ -48,8 +48,8 @@ fn images_agree_with_every_degree_stored_and_in_use<B: TrainDevice>(device: &mut
     assert!(images.windows(2).all(|pair| pair[0] != pair[1]));
 }
 
-/// A Gaussian 2 away whose standard deviation is 1, with its centre beside the right or below the lower edge: the bounds
-/// are one image's width at x/z = 1.383, and one height at y/z = 0.979.
+/// A Gaussian 2 away whose standard deviation is 1, with its centre beside each edge. The bounds are one image's width at
+/// x/z = -1.324 and 1.383, and one height at y/z = -1.044 and 0.979.
 fn gaussians_far_beside_an_image_are_left_out_if_asked<B: TrainDevice>(device: &mut B) {
     let view = view();
     let mut brightness = |slope: [f64; 2], cuts_sides: bool| {
@@ -65,7 +65,12 @@ fn gaussians_far_beside_an_image_are_left_out_if_asked<B: TrainDevice>(device: &
         let frame = device.render(&model, &view, &settings, RenderRequest::IMAGE).unwrap();
         device.image(&frame).unwrap().rgb.iter().sum::<f32>()
     };
-    for (inside, outside) in [([1.37, 0.0], [1.40, 0.0]), ([0.0, 0.97], [0.0, 0.99])] {
+    for (inside, outside) in [
+        ([1.37, 0.0], [1.40, 0.0]),
+        ([-1.31, 0.0], [-1.34, 0.0]),
+        ([0.0, 0.97], [0.0, 0.99]),
+        ([0.0, -1.03], [0.0, -1.06]),
+    ] {
         let all = brightness(inside, false);
         assert!(all > 1.0 && brightness(outside, false) > 1.0);
         assert_eq!(brightness(inside, true).to_bits(), all.to_bits());

@@ -264,9 +264,17 @@ fn six_images(change: impl Fn(&mut Config)) -> Constraints {
 
 #[test]
 fn with_a_near_share_every_second_image_leaves_out_what_is_beside_it() {
-    let cut = |near_share: f64| six_images(|config| config.scene.near_share = near_share).cut;
-    assert_eq!(cut(0.06), [true, false, true, false, true, false, false], "not the evaluation");
-    assert_eq!(cut(0.0), [false; 7]);
+    let cuts = |near_share: f64, batch_views: u32| {
+        let change = |config: &mut Config| {
+            (config.scene.near_share, config.optimize.batch_views) = (near_share, batch_views);
+        };
+        six_images(change).cuts_sides
+    };
+    for batch_views in [1, 2] {
+        let found = cuts(0.06, batch_views);
+        assert_eq!(found, [true, false, true, false, true, false, false], "not the evaluation");
+    }
+    assert_eq!(cuts(0.0, 1), [false; 7]);
 }
 
 #[test]

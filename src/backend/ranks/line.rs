@@ -134,7 +134,7 @@ fn unreadable(rank: u32, error: &postcard::Error) -> DeviceError {
 // Commands.
 
 /// Version of the protocol between ranks. Increment it if a command or its data change.
-pub const RANK_PROTOCOL: u32 = 6;
+pub const RANK_PROTOCOL: u32 = 7;
 
 /// A command to all ranks.
 #[derive(Clone, Debug, Deserialize, Serialize)]

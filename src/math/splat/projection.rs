@@ -19,7 +19,7 @@ pub const DILATION_PX2: f64 = 0.3;
 const GUARD_BAND: f64 = 0.3;
 
 /// Margin of [`Viewpoint::sides`], as a share of half the side.
-const SIDES: f64 = 2.0;
+const SIDE_MARGIN: f64 = 2.0;
 
 /// A pinhole camera with its pose, in the precision of the computation.
 #[derive(Clone, Copy, Debug)]
@@ -49,37 +49,38 @@ pub struct Viewpoint<R> {
 
 /// Bounds of x/z or y/z.
 #[derive(Clone, Copy, Debug)]
-pub struct Guard<R> {
+pub struct SlopeRange<R> {
     /// Lower bound.
     pub low: R,
     /// Upper bound.
     pub high: R,
 }
 
-impl<R: Real> Guard<R> {
-    fn holds(&self, slope: R) -> bool {
-        slope >= self.low && slope <= self.high
+impl<R: Real> SlopeRange<R> {
+    /// True if `along / z` is within the bounds, for a positive z.
+    fn contains(&self, along: R, z: R) -> bool {
+        along >= self.low * z && along <= self.high * z
     }
 }
 
 impl<R: Real> Viewpoint<R> {
     /// Returns the bounds within which the Jacobian is evaluated, along x and y.
-    pub fn guard(&self) -> [Guard<R>; 2] {
+    pub fn guard(&self) -> [SlopeRange<R>; 2] {
         self.with_margin(GUARD_BAND)
     }
 
     /// Returns the bounds of the centres that are drawn, along x and y; infinite if all are. Far beside the image the
     /// Jacobian does not describe the Gaussian: a large one would cover the whole image as a faint veil.
-    pub fn sides(&self) -> [Guard<R>; 2] {
-        self.with_margin(if self.cuts_sides { SIDES } else { f64::INFINITY })
+    pub fn sides(&self) -> [SlopeRange<R>; 2] {
+        self.with_margin(if self.cuts_sides { SIDE_MARGIN } else { f64::INFINITY })
     }
 
     /// Returns the bounds of the image with a margin, a share of half the image.
-    fn with_margin(&self, share: f64) -> [Guard<R>; 2] {
+    fn with_margin(&self, share: f64) -> [SlopeRange<R>; 2] {
         [0, 1].map(|axis| {
             let size = R::of(f64::from(self.size[axis]));
             let margin = R::of(share) * R::HALF * size;
-            Guard {
+            SlopeRange {
                 low: -(self.centre_px[axis] + margin) / self.focal_px[axis],
                 high: (size - self.centre_px[axis] + margin) / self.focal_px[axis],
             }
@@ -154,14 +155,14 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     if !(z > view.near && z.is_finite()) {
         return None;
     }
-    let raw = [x / z, y / z];
-    let sides = view.sides();
-    if !(0..2).all(|i| sides[i].holds(raw[i])) {
+    let [across, down] = view.sides();
+    if !(across.contains(x, z) && down.contains(y, z)) {
         return None;
     }
     let guard = view.guard();
+    let raw = [x / z, y / z];
     let slope = [0, 1].map(|i| raw[i].max(guard[i].low).min(guard[i].high));
-    let inside = [0, 1].map(|i| guard[i].holds(raw[i]));
+    let inside = [0, 1].map(|i| raw[i] >= guard[i].low && raw[i] <= guard[i].high);
     let over_z = [view.focal_px[0] / z, view.focal_px[1] / z];
     let jacobian =
         [[over_z[0], R::ZERO, -over_z[0] * slope[0]], [R::ZERO, over_z[1], -over_z[1] * slope[1]]];
@@ -174,8 +175,8 @@ fn chain<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Chain<R>> {
     Some(Chain { mean_cam, slope, inside, jacobian, cam_from_axes, scale, kept_in_space, root })
 }
 
-/// Projects a Gaussian; `None` if it is not beyond [`Viewpoint::near`], outside [`Viewpoint::sides`], or a parameter is
-/// not finite.
+/// Projects a Gaussian; `None` if its centre is not beyond [`Viewpoint::near`] or lies outside [`Viewpoint::sides`], or if
+/// a parameter is not finite.
 pub fn project<R: Real>(view: &Viewpoint<R>, shape: &Shape<R>) -> Option<Ellipse<R>> {
     ellipse(view, &chain(view, shape)?)
 }

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use super::Trainer;
-use crate::backend::{
-    EditRule, Footprint, Pick, Remesh, RenderSettings, ScoreRule, TrainDevice, Window,
-};
+use crate::backend::{EditRule, Footprint, Pick, Remesh, ScoreRule, TrainDevice, Window};
 use crate::config::PrimitiveName;
 use crate::dataset::View;
 use crate::math::Real as _;
@@ -56,8 +54,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
         let started = Instant::now();
         // The prune comes only once, so it must not be skipped.
         let pruned = self.with_memory_retry(|run| {
-            let settings = run.settings_in(run.iteration.max(1), run.iteration.max(1));
-            let settings = RenderSettings { cuts_sides: false, ..settings };
+            let settings = run.settings_of_all();
             let views = &run.feed.views;
             let trained: Vec<&View> =
                 views.split(Split::Train).iter().map(|&index| views.training_view(index)).collect();
@@ -172,7 +169,7 @@ impl<B: TrainDevice> Trainer<'_, B> {
 
     /// Returns false, without removal, if all triangles are hidden.
     fn try_to_drop_hidden(&mut self) -> Result<bool, TrainError> {
-        let mut settings = self.settings_in(self.iteration.max(1), self.iteration.max(1));
+        let mut settings = self.settings_of_all();
         let Footprint::Triangle(window) = self.shown_footprint() else { return Ok(true) };
         // A small triangle may lie between all pixel centres.
         let samples = window.samples.max(self.setup.config.triangles.upscaling_factor);

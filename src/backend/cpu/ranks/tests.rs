@@ -146,6 +146,7 @@ struct TestRun<'a, D: TrainDevice> {
     steps: u32,
     statistics: Statistics,
     footprint: Footprint,
+    cuts_sides: bool,
 }
 
 impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
@@ -156,11 +157,11 @@ impl<'a, D: TrainDevice<Target = Arc<Image>>> TestRun<'a, D> {
     fn of(device: &'a mut D, host: &Gaussians) -> Self {
         let model = device.upload(host).unwrap();
         let (statistics, footprint) = (Statistics::Norms, Footprint::DILATED);
-        Self { device, model, steps: 0, statistics, footprint }
+        Self { device, model, steps: 0, statistics, footprint, cuts_sides: false }
     }
 
     fn settings(&self) -> RenderSettings {
-        RenderSettings { footprint: self.footprint, ..settings() }
+        RenderSettings { footprint: self.footprint, cuts_sides: self.cuts_sides, ..settings() }
     }
 
     fn setup(&self, index: usize) -> ViewSetup {
@@ -321,6 +322,30 @@ fn first_step<D: TrainDevice<Target = Arc<Image>>>(
     let start = run.snapshot();
     run.step(&[0, 1, 2]);
     (start, run.snapshot())
+}
+
+/// A step with one large Gaussian beside the images.
+fn step_beside<D: TrainDevice<Target = Arc<Image>>>(
+    device: &mut D,
+    cuts_sides: bool,
+) -> Snapshot<Gaussians> {
+    let mut host = gaussians();
+    // The bound is x/z = 1.5. The cameras are 4 before the middle.
+    host.means[..3].copy_from_slice(&[9.0, 0.0, 0.0]);
+    host.log_scales[..3].fill(1.2);
+    host.opacity_logits[0] = 3.0;
+    let mut run = TestRun::of(device, &host);
+    run.cuts_sides = cuts_sides;
+    run.step(&[2, 0, 3]);
+    run.snapshot()
+}
+
+#[test]
+fn all_ranks_leave_out_gaussians_beside_an_image() {
+    let of_one = |cuts_sides| step_beside(&mut Cpu::<f32>::new(), cuts_sides);
+    let of_two = with_ranks(2, Storage::Full, |device| step_beside(device, true));
+    assert!(of_two == of_one(true));
+    assert!(of_two != of_one(false), "the Gaussian is seen otherwise");
 }
 
 #[test]
