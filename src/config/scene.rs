@@ -65,7 +65,7 @@ options! {
         /// depth is at least a hundredth of the cameras' extent, and else at most half of that of the nearest hundredth of
         /// the scene's points. Other commands use the model's value by default. Unless SHARE is 0, every second training
         /// image also leaves out Gaussians whose centres lie more than the image's width or height outside the image. The
-        /// projection of such Gaussians is inaccurate, and large ones would cover held-out views like a veil. Other images,
+        /// projection of such Gaussians is inaccurate, and large ones would cover held-out views as haze. Other images,
         /// other commands and other primitives draw everything.
         #[arg(value_name = "SHARE")]
         near_share: f64 = 0.0, is share;

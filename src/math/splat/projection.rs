@@ -70,7 +70,7 @@ impl<R: Real> Viewpoint<R> {
     }
 
     /// Returns the bounds of the centres that are drawn, along x and y; infinite if all are. Far beside the image the
-    /// Jacobian does not describe the Gaussian: a large one would cover the whole image as a faint veil.
+    /// Jacobian does not describe the Gaussian: a large one would cover the whole image as haze.
     pub fn sides(&self) -> [SlopeRange<R>; 2] {
         self.with_margin(if self.cuts_sides { SIDE_MARGIN } else { f64::INFINITY })
     }
