@@ -132,7 +132,7 @@ fn header_contains_the_declarations() {
         "#pragma once",
         "constexpr uint32_t TILE = 16u;",
         "    float rotation[9];",
-        "static_assert(sizeof(ViewCamera) == 120, \"ViewCamera\");",
+        "static_assert(sizeof(ViewCamera) == 136, \"ViewCamera\");",
         "static_assert(offsetof(ViewCamera, guard) == 76, \"ViewCamera::guard\");",
     ] {
         assert!(header.contains(text), "{text} is not in\n{header}");
