@@ -66,7 +66,7 @@ options! {
         /// the scene's points. Other commands use the model's value by default. Unless SHARE is 0, every second training
         /// image also leaves out Gaussians whose centres lie more than the image's width or height outside the image. The
         /// projection of such Gaussians is inaccurate, and large ones would cover held-out views as haze. Other images,
-        /// other commands and other primitives draw everything.
+        /// other commands and other primitives keep them.
         #[arg(value_name = "SHARE")]
         near_share: f64 = 0.0, is share;
 
