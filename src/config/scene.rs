@@ -58,15 +58,16 @@ options! {
         #[arg(value_name = "R,G,B")]
         background: Option<Color>;
 
-        /// Share of the viewing distance within which nothing is drawn
+        /// Near plane, as a share of the viewing distance
         ///
         /// The viewing distance is the median distance of the cameras to the scene's middle, or the cameras' extent if that
         /// is less. A Gaussian right before one camera costs its view nothing and covers the views of its neighbours. The
         /// depth is at least a hundredth of the cameras' extent, and else at most half of that of the nearest hundredth of
-        /// the scene's points. Other commands use the model's value by default. Unless SHARE is 0, every second training
-        /// image also leaves out Gaussians whose centres lie more than the image's width or height outside the image. The
-        /// projection of such Gaussians is inaccurate, and large ones would cover held-out views as haze. Other images,
-        /// other commands and other primitives keep them.
+        /// the scene's points. Evaluations and every second training image draw nothing nearer. Other training images draw
+        /// up to a hundredth of the cameras' extent. Other commands that draw take the model's value by default. Unless
+        /// SHARE is 0, the training images with this near plane also leave out Gaussians whose centres lie more than the
+        /// image's width or height outside the image. The projection of such Gaussians is inaccurate, and large ones would
+        /// cover held-out views as haze. Other images draw such Gaussians, and no image leaves out other primitives.
         #[arg(value_name = "SHARE")]
         near_share: f64 = 0.0, is share;
 

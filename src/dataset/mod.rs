@@ -72,7 +72,7 @@ pub struct Dataset {
     /// Half side of the cube that random Gaussians fill if `points` is empty, world units; if the format of the scene
     /// defines it (1.3 for Blender).
     pub random_half_side: Option<f64>,
-    /// Share of the viewing distance within which no Gaussian is drawn (`--near-share`).
+    /// Near plane of evaluations and of every second training image, as a share of the viewing distance (`--near-share`).
     pub near_share: f64,
     /// Warnings, one sentence each (images missing, points dropped).
     pub warnings: Vec<String>,

@@ -3,10 +3,10 @@
 use rayon::prelude::*;
 
 use super::appearance::compensation;
-use super::near;
 use super::span::ImageSpan;
 use super::strategy::{self, Strategy};
 use super::terms::{self, TrainingStage, ViewExtras};
+use super::{least_near, scene_extent};
 use crate::abi::terms::Inputs;
 use crate::backend::cpu::{Cpu, count};
 use crate::backend::{Footprint, Statistics};
@@ -84,7 +84,7 @@ pub fn coarse(config: &Config) -> Option<PlannedCoarse> {
 /// Returns the part of a model that views will see as it grows from these points.
 pub fn seen_of_points(dataset: &Dataset, points: &[[f32; 3]]) -> ViewGrowth {
     let step = points.len().div_ceil(SAMPLED_POINTS).max(1);
-    let near = near(dataset);
+    let near = least_near(scene_extent(dataset));
     let share = |&view: &usize| {
         let view = &dataset.views[view];
         let looked_at = points.iter().step_by(step);
@@ -105,7 +105,7 @@ pub fn seen_at_most(dataset: &Dataset) -> ViewGrowth {
 
 /// Counts the largest numbers of splats and instances that a training view sees of a model.
 pub fn seen_of_model(dataset: &Dataset, gaussians: &Gaussians, footprint: Footprint) -> ViewGrowth {
-    let near = near(dataset);
+    let near = least_near(scene_extent(dataset));
     let mut most = ViewSize { px: largest_view(dataset), visible: 0, instances: 0 };
     for &view in &dataset.train {
         let counted = count(gaussians, &dataset.views[view], near, footprint);

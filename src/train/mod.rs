@@ -174,8 +174,14 @@ pub fn scene_cube(dataset: &Dataset) -> Cube {
 /// gsplat takes the same share of its cameras' median distance.
 const NEAR_SHARE: f64 = 0.01;
 
-/// Returns the near plane, world units along the view axis. It depends only on the training cameras, the points and
-/// [`Dataset::near_share`], so that a model is always rendered as it was trained.
+/// Returns the near plane of the other training images, world units along the view axis. `extent`: see
+/// [`scene_extent`].
+fn least_near(extent: f64) -> f64 {
+    NEAR_SHARE * extent
+}
+
+/// Returns the near plane of evaluations, of other commands and of every second training image, world units along the
+/// view axis. It depends only on the training cameras, the points and [`Dataset::near_share`].
 pub fn near(dataset: &Dataset) -> f64 {
     near_of_share(dataset, dataset.near_share)
 }
@@ -183,7 +189,7 @@ pub fn near(dataset: &Dataset) -> f64 {
 /// Returns the near plane for another `--near-share` than that with which the scene was opened.
 fn near_of_share(dataset: &Dataset, near_share: f64) -> f64 {
     let SceneScale { extent, unit } = SceneScale::of(dataset);
-    let (least, wanted) = (NEAR_SHARE * extent, near_share * unit.min(extent));
+    let (least, wanted) = (least_near(extent), near_share * unit.min(extent));
     if wanted <= least {
         return least;
     }

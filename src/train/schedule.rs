@@ -261,12 +261,11 @@ pub(super) fn training_background(config: &Config, image: u32, iteration: u32) -
     if is_grey { TrainingBackground::GREY.0 } else { config.scene.background_color().0 }
 }
 
-/// True if an image leaves out the Gaussians far beside it, see [`crate::backend::RenderSettings::cuts_sides`]. No image
-/// can depend on them, because half of the images leave them out. They stay faint, because the other images draw them as
-/// all programs do.
-pub(super) fn cuts_sides(config: &Config, image: u32) -> bool {
-    let is_projected = config.optimize.primitive == PrimitiveName::Gaussians;
-    is_projected && config.scene.near_share > 0.0 && image % 2 == 1
+/// True if an image leaves out the Gaussians right before its camera and far outside the image (`--near-share`). No
+/// image can depend on such Gaussians, because half of the images leave them out. Such Gaussians stay faint, because
+/// the other images draw them as all programs do.
+pub(super) fn leaves_gaussians_out(config: &Config, image: u32) -> bool {
+    config.scene.near_share > 0.0 && image % 2 == 1
 }
 
 #[cfg(test)]

@@ -53,17 +53,17 @@ use super::live::LivePage;
 use super::pace::{Pace, Paced, Passed, Turn};
 use super::report::UnexplainedGrowth;
 use super::save::BackgroundFiles;
-use super::schedule::{self, Milestones, cuts_sides, training_background, view_divisor};
+use super::schedule::{self, Milestones, leaves_gaussians_out, training_background, view_divisor};
 use super::span::ImageSpan;
 use super::strategy::{self, Site, StepExtras, Strategy, fade_depth};
 use super::terms::{self, TrainingStage, ViewExtras};
 use super::view_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_gradients};
-use super::{MemoryFallbacks, SceneScale, TrainError, scene_cube};
+use super::{MemoryFallbacks, SceneScale, TrainError, least_near, scene_cube};
 use crate::backend::{
     AdamStep, Adjust, DeviceError, FallbackState, Held as _, Pending, RankOutcome, RankView,
     RenderSettings, Statistics, Terms, Topic, TrainDevice, ViewSetup,
 };
-use crate::config::{Config, SugarOptions};
+use crate::config::{Config, PrimitiveName, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader, View};
 use crate::math::Divisor;
 use crate::memory::Fallback;
@@ -576,20 +576,22 @@ impl<B: TrainDevice> Trainer<'_, B> {
     /// Returns the render settings of an image's view in an iteration.
     fn settings_in(&self, image: u32, iteration: u32) -> RenderSettings {
         let config = self.setup.config;
+        let leaves_out = leaves_gaussians_out(config, image);
         RenderSettings {
             fade_depth: fade_depth(config, self.scale),
             sh_degree: schedule::sh_degree(&config.optimize, iteration),
             background: training_background(config, image, iteration),
-            near: self.feed.views.near(),
+            near: if leaves_out { self.feed.views.near() } else { least_near(self.scale.extent) },
             footprint: self.footprint(iteration, self.iteration),
-            cuts_sides: cuts_sides(config, image),
+            cuts_sides: leaves_out && config.optimize.primitive == PrimitiveName::Gaussians,
         }
     }
 
-    /// Returns the render settings of measurements over all training views.
+    /// Returns the render settings of measurements over all training views, with the near plane of evaluations.
     fn settings_of_all(&self) -> RenderSettings {
         let now = self.iteration.max(1);
-        RenderSettings { cuts_sides: false, ..self.settings_in(now, now) }
+        let near = self.feed.views.near();
+        RenderSettings { near, cuts_sides: false, ..self.settings_in(now, now) }
     }
 
     /// Reads the losses of a step and reports it with the milliseconds since the last report.

@@ -271,17 +271,25 @@ fn six_images(change: impl Fn(&mut Config)) -> Constraints {
 }
 
 #[test]
-fn with_a_near_share_every_second_image_leaves_out_what_is_beside_it() {
-    let cuts =
-        |near_share: f64| six_images(|config| config.scene.near_share = near_share).cuts_sides;
-    assert_eq!(cuts(0.06), [true, false, true, false, true, false, false], "not the evaluation");
-    assert_eq!(cuts(0.0), [false; 7]);
+fn with_a_near_share_every_second_image_leaves_out_what_is_right_before_or_beside_it() {
+    let hooks = |near_share: f64| six_images(|config| config.scene.near_share = near_share);
+    let all = hooks(0.0);
+    assert_eq!(all.cuts_sides, [false; 7]);
+    let least = all.nears[0];
+    assert_eq!(all.nears, [least; 7]);
+    let half = hooks(0.06);
+    assert_eq!(half.cuts_sides, [true, false, true, false, true, false, false]);
+    let near = half.nears[0];
+    assert!(near > least, "{near}");
+    // The last is the evaluation.
+    assert_eq!(half.nears, [near, least, near, least, near, least, near]);
     // Seven images of fourteen iterations: images count.
     let of_few_images = six_images(|config| {
         config.scene.near_share = 0.06;
         (config.optimize.iterations, config.optimize.max_passes) = (14, 1);
     });
     assert_eq!(of_few_images.cuts_sides, [true, false, true, false, true, false, true, false]);
+    assert_eq!(of_few_images.nears, [near, least, near, least, near, least, near, near]);
 }
 
 #[test]
