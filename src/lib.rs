@@ -113,8 +113,8 @@
 //! stage in `config/sugar.rs`, of memory, output and device in `config/run_options.rs`. Then the file that uses the
 //! option. `SPLAT_UPDATE_CONFIGS=1 cargo test --test house configs` writes `configs/reference.toml`. A rule about two
 //! options is in `config/validate.rs`. An option without a default gets a value in `tests/house/configs.rs`. Constants
-//! of a paper are listed in `ADVANCED`, options of `-h` in `USUAL`, of `cli/short_help.rs`; iterations that scale with
-//! the run in `config/stretch.rs`.
+//! of a paper have the heading `ADVANCED`; options of `-h` are listed in `USUAL` of `cli/short_help.rs`, iterations that
+//! scale with the run in `config/stretch.rs`.
 //!
 //! **Add a loss term.** `abi/terms.rs`: a variant of `Term` with its name, values, derivatives, inputs (`needs`), stage
 //! (`at`) and topic, an index for each value after the existing ones (raise `TERM_VALUES`, `SUM_SQUARED` and

@@ -107,25 +107,7 @@ const USUAL: [(&str, &[Group]); 10] = [
     ),
 ];
 
-/// Options that set a schedule or a constant of a paper: the group "Advanced" of `--help`.
-const ADVANCED: &str = "
-    near_share sh_degree_interval no_batch_scaling position_lr_init position_lr_final position_lr_max_steps
-    position_lr_by_size feature_lr feature_rest_lr opacity_lr scaling_lr rotation_lr final_lr_share
-    final_lr_from lambda_dssim lambda_normal_from lambda_dist_from kernel_size opacity_reg scale_reg scale_limit
-    empty_weight sh_decay relax_if_views_agree exposure_lr_init exposure_lr_final depth_l1_weight_init
-    depth_l1_weight_final lambda_normals_super
-    normals_from_iter init_num_pts init_region init_extent init_opacity init_scale densify_from_iter densify_until_iter
-    densification_interval opacity_reset_interval densify_grad_threshold near_fade noise_lr unseen_noise_lr
-    min_opacity prune_scale percent_dense set_sigma sigma_final sigma_start sigma_until edge_strip
-    reference_gradients start_opacity_floor final_opacity_iter opacity_floor_final opacity_floor_interval
-    start_upsampling upscaling_factor last_upsampling last_upscaling_factor prune_triangles_threshold
-    prune_threshold_rise prune_size start_pruning add_percentage split_by split_large_triangles size_probs_zero
-    lambda_weight hidden_interval sugar_schedule estimation_factor normal_factor dn_factor dn_by_opacity
-    multi_view_factor n_samples_for_sdf regularity_knn sdf_every reference_weighting normal_consistency
-    postprocess_density_threshold postprocess_iterations checkpoint_interval
-";
-
-/// Moves constants of papers to the group "Advanced" and hides rarely used options from `-h`.
+/// Hides rarely used options from `-h`, and names `--help` there.
 pub(super) fn grouped(command: Command) -> Command {
     let usual = groups(command.get_name());
     let count = command.get_arguments().filter(|arg| !arg.is_hide_set()).count();
@@ -137,8 +119,6 @@ pub(super) fn grouped(command: Command) -> Command {
     command.mut_args(|arg| {
         let id = arg.get_id().as_str();
         let is_hidden = usual.is_some_and(|usual| !usual.iter().any(|(_, ids)| lists(ids, id)));
-        let is_advanced = lists(ADVANCED, id);
-        let arg = if is_advanced { arg.help_heading("Advanced") } else { arg };
         arg.hide_short_help(is_hidden)
     })
 }
@@ -233,12 +213,6 @@ mod tests {
             for id in groups.iter().flat_map(|(_, ids)| ids.split(' ')) {
                 assert!(has(id), "splat {name} has no {id}");
             }
-        }
-        for id in ADVANCED.split_whitespace() {
-            let is_known = program
-                .get_subcommands()
-                .any(|command| command.get_arguments().any(|arg| arg.get_id() == id));
-            assert!(is_known, "no command has {id}");
         }
     }
 }

@@ -149,6 +149,9 @@ macro_rules! options {
 
 pub(super) use options;
 
+/// Heading in `--help` of options that set a schedule or a constant of a paper (`help_heading`).
+pub(super) const ADVANCED: &str = "Advanced";
+
 /// Condition under which an option has no effect. `C` is a section, facts of several sections, or all options.
 pub(super) enum Idle<C> {
     /// Depends on other options.

@@ -1,6 +1,6 @@
 //! Options of density control.
 
-use super::declare::{Idle, options, when};
+use super::declare::{ADVANCED, Idle, options, when};
 use super::values::{Checked, count, fits_toml, holds, positive, rate, share, toml_count};
 use super::{PrimitiveName, StrategyName, TrainingBackground};
 
@@ -59,18 +59,18 @@ options! {
         /// Iteration after which density control starts
         ///
         /// The first densification step comes after this iteration.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         densify_from_iter: u32 = 500;
 
         /// Iteration at which density control ends
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         densify_until_iter: u32 = 15_000;
 
         /// Iterations between two densification steps
         ///
         /// budget rounds the number up to a multiple of the number of training views, if that leaves time for eight
         /// steps.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         densification_interval: u32 = 100, is count;
 
         /// Iterations between two opacity resets
@@ -78,14 +78,14 @@ options! {
         /// A reset lowers opacities to 0.01. budget halves them instead, down to 1/128, and clears Adam's moments. Its
         /// default is 500, unless a preset has another. If --max-passes shortens the run, at least 100 images pass between
         /// two halvings.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         opacity_reset_interval: u32 = 3000, is count, idle NO_GROWTH, OF_TRIANGLES;
 
         /// Mean screen gradient of a candidate
         ///
         /// Gaussians above the threshold are cloned or split. The gradient is in screen space, with half the image
         /// as its unit. Default with --absgrad: 8e-4; with gof: 4e-4.
-        #[arg(value_name = "G")]
+        #[arg(value_name = "G", help_heading = ADVANCED)]
         densify_grad_threshold: f64 = 2e-4, is rate, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// Sum absolute gradients (AbsGS)
@@ -99,13 +99,13 @@ options! {
         /// A share of the cameras' extent, or of their distance to the scene's middle if that is less. Gradients of
         /// nearer Gaussians count less, by the square of their depth, which prevents floaters right before cameras.
         /// 0 disables this. Default with gof: 0.37.
-        #[arg(value_name = "SHARE")]
+        #[arg(value_name = "SHARE", help_heading = ADVANCED)]
         near_fade: f64 = 0.0, is share, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// With mcmc, rate of the noise
         ///
         /// The unit is the learning rate of the positions.
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         noise_lr: f64 = 5e5, is rate, idle NO_NOISE;
 
         /// With budget, rate of the noise out of view
@@ -113,13 +113,13 @@ options! {
         /// Gaussians that are nearly transparent and that no view of the step shows move at random, and some find a place
         /// where they are of use. In a step they move by at most the cameras' viewing distance. The unit is the learning
         /// rate of the positions.
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         unseen_noise_lr: f64 = 0.0, is rate, idle NO_UNSEEN_NOISE, OF_TRIANGLES;
 
         /// Opacity below which a Gaussian is removed
         ///
         /// mcmc relocates such a Gaussian instead. Surfels have 0.05 with adc and gof.
-        #[arg(alias = "opacity-cull", value_name = "OPACITY")]
+        #[arg(alias = "opacity-cull", value_name = "OPACITY", help_heading = ADVANCED)]
         min_opacity: f64 = 0.005, is |opacity| {
             holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
         }, idle NO_DENSITY_CONTROL, OF_TRIANGLES;
@@ -127,13 +127,13 @@ options! {
         /// Scale above which a Gaussian is removed
         ///
         /// A share of the extent of the cameras. Counts after the first --opacity-reset-interval.
-        #[arg(value_name = "SHARE")]
+        #[arg(value_name = "SHARE", help_heading = ADVANCED)]
         prune_scale: f64 = 0.1, is positive, idle NO_GRADIENTS, OF_TRIANGLES;
 
         /// Largest scale that is cloned, not split
         ///
         /// A share of the extent of the cameras.
-        #[arg(value_name = "SHARE")]
+        #[arg(value_name = "SHARE", help_heading = ADVANCED)]
         percent_dense: f64 = 0.01, is share, idle NO_GROWTH, OF_TRIANGLES;
 
         /// Upper bound on Gaussians

@@ -10,7 +10,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use splat_formats::SpzAxes;
 
-use super::declare::{Idle, options, when};
+use super::declare::{ADVANCED, Idle, options, when};
 use super::values::{count, holds, path, positive, rate, share};
 use super::{
     DensifyOptions, InitRegion, MemoryOptions, NormalsFrame, OutputOptions, PrimitiveName,
@@ -143,6 +143,7 @@ options! {
         ///
         /// By default, learning rates grow by the square root of the number of views, and Adam's moments decay as in
         /// that number of steps (Grendel).
+        #[arg(help_heading = ADVANCED)]
         no_batch_scaling: bool = false, idle NO_BATCH;
 
         /// Highest degree of the spherical harmonics
@@ -152,26 +153,26 @@ options! {
         /// Raise the degree in use every N iterations
         ///
         /// The degree in use starts at 0 and rises by one every N iterations.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         sh_degree_interval: u32 = 1000, is count;
 
         /// First position rate, times extent
         ///
         /// Learning rate of the positions at the start, times the extent of the cameras. The rate of triangles'
         /// vertices is not multiplied.
-        #[arg(alias = "lr-triangles-points-init", value_name = "RATE")]
+        #[arg(alias = "lr-triangles-points-init", value_name = "RATE", help_heading = ADVANCED)]
         position_lr_init: f64 = 1.6e-4, is rate;
 
         /// Final position rate, times extent
         ///
         /// Learning rate of the positions after --position-lr-max-steps, times the extent of the cameras.
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         position_lr_final: f64 = 1.6e-6, is rate;
 
         /// Iterations until the final position rate
         ///
         /// The learning rate of the positions falls log-linearly.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         position_lr_max_steps: u32 = 30_000, is count;
 
         /// Exponent of the size in the position rate
@@ -180,48 +181,48 @@ options! {
         /// multiplied by (s / (0.005 E))^X, at most 10 and at least 0.1, with the geometric mean s of its two
         /// largest scales and the extent E of the cameras. For a vertex, s is the root of the mean area of its
         /// triangles. At 0 all have the same rate. Triangles have 0.5.
-        #[arg(value_name = "X")]
+        #[arg(value_name = "X", help_heading = ADVANCED)]
         position_lr_by_size: f64 = 0.0, is share;
 
         /// Learning rate of the base colour
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         feature_lr: f64 = 2.5e-3, is rate;
 
         /// Learning rate of the higher harmonics
         ///
         /// Default without a preset: a twentieth of --feature-lr.
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         feature_rest_lr: Option<f64>, is rate;
 
         /// Learning rate of the opacity logits
-        #[arg(alias = "weight-lr", value_name = "RATE")]
+        #[arg(alias = "weight-lr", value_name = "RATE", help_heading = ADVANCED)]
         opacity_lr: f64 = 0.05, is rate;
 
         /// Learning rate of the log-scales
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         scaling_lr: f64 = 5e-3, is rate, idle OF_TRIANGLES;
 
         /// Learning rate of the rotations
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         rotation_lr: f64 = 1e-3, is rate, idle OF_TRIANGLES;
 
         /// Share that is left of rates at the end
         ///
         /// Learning rates of colours, opacities, scales and rotations fall to it log-linearly, from
         /// --final-lr-from on until --iterations. Positions have --position-lr-final.
-        #[arg(value_name = "SHARE")]
+        #[arg(value_name = "SHARE", help_heading = ADVANCED)]
         final_lr_share: f64 = 1.0, is |value| {
             holds(*value > 0.0 && *value <= 1.0, value, "more than 0, at most 1")
         };
 
         /// Share of --iterations after which rates fall
-        #[arg(value_name = "SHARE")]
+        #[arg(value_name = "SHARE", help_heading = ADVANCED)]
         final_lr_from: f64 = 0.7, is |from| {
             holds((0.0..1.0).contains(from), from, "0 and more, less than 1")
         }, idle when(|config| config.optimize.final_lr_share == 1.0, "without --final-lr-share");
 
         /// Share of D-SSIM in the loss; the rest is L1
-        #[arg(value_name = "SHARE")]
+        #[arg(value_name = "SHARE", help_heading = ADVANCED)]
         lambda_dssim: f64 = 0.2, is share;
 
         /// With surfels, weight of normal consistency
@@ -232,7 +233,7 @@ options! {
         lambda_normal: f64 = 0.05, is rate, idle NO_SURFELS;
 
         /// Iteration after which --lambda-normal counts
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         lambda_normal_from: u32 = 7000, idle NO_SURFELS;
 
         /// With surfels, weight of depth distortion
@@ -242,7 +243,7 @@ options! {
         lambda_dist: f64 = 0.0, is rate, idle NO_SURFELS;
 
         /// Iteration after which --lambda-dist counts
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         lambda_dist_from: u32 = 3000, idle NO_SURFELS;
 
         /// Mip-Splatting's 2D filter
@@ -253,7 +254,7 @@ options! {
         /// Variance of the 2D filter, px²
         ///
         /// The antialiasing of 3DGS uses 0.3.
-        #[arg(short, value_name = "PX2")]
+        #[arg(short, value_name = "PX2", help_heading = ADVANCED)]
         kernel_size: f64 = 0.1, is rate, idle NO_ANTIALIASING;
 
         /// Mip-Splatting's 3D filter
@@ -267,13 +268,13 @@ options! {
         /// Loss weight of the mean opacity
         ///
         /// It removes Gaussians that no view needs.
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         opacity_reg: f64 = 0.0, is rate;
 
         /// Loss weight of the mean scale
         ///
         /// The unit of the scale is the distance from the cameras to the scene's middle.
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         scale_reg: f64 = 0.0, is rate;
 
         /// Largest size of a Gaussian in view, relative to its distance
@@ -281,7 +282,7 @@ options! {
         /// After each step, the standard deviations of a Gaussian are at most N times its distance from the step's cameras
         /// that see it. Larger Gaussians are haze that fits the brightness of single photographs and covers held-out
         /// views. 0 disables the limit. It does not apply to objects that were cut out (--reg-reach all).
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         scale_limit: f64 = 0.0, is rate, idle when(
             |config| {
                 config.optimize.primitive == PrimitiveName::Triangles
@@ -297,7 +298,7 @@ options! {
         /// weight, so that nothing remains around the object. 0 ignores masked pixels. It has no effect if no object was cut
         /// out (--reg-reach seen): other masks may hide what exists. Views of --resolution-schedule that are not yet of full
         /// size ignore masked pixels.
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         empty_weight: f64 = 0.0, is share, idle when(
             |config| {
                 config.optimize.reg_reach == RegReach::Seen
@@ -312,7 +313,7 @@ options! {
         /// After each step these coefficients of the Gaussians in view are multiplied by 1 - RATE times their learning rate
         /// (decoupled weight decay). With N > 100 training views RATE is multiplied by (100 / N)^2. Training views are
         /// reproduced less exactly, and held-out views better.
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         sh_decay: f64 = 0.0, is rate, idle when(
             |config| {
                 config.densify.strategy != StrategyName::Budget
@@ -331,6 +332,7 @@ options! {
         /// --sh-decay and --scale-limit become 0, --lambda-dssim 0.2 and --opacity-reg 0.002. Values that you typed or
         /// that --config has stay. Objects that were cut out (--reg-reach all) keep the values of the preset. A run
         /// stores its values, and a continued run keeps them.
+        #[arg(help_heading = ADVANCED)]
         relax_if_views_agree: bool = false, idle when(
             |config| !config.can_relax(),
             "without --strategy budget, with surfels or triangles, or with --reg-reach all",
@@ -361,11 +363,11 @@ options! {
         /// Exposure rate after warm-up
         ///
         /// The warm-up takes the first 5,000 iterations or a sixth of the run.
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         exposure_lr_init: f64 = 1e-3, is rate, idle NO_EXPOSURE;
 
         /// Exposure rate at the end
-        #[arg(value_name = "RATE")]
+        #[arg(value_name = "RATE", help_heading = ADVANCED)]
         exposure_lr_final: f64 = 1e-4, is rate, idle NO_EXPOSURE;
 
         /// Learn a bilateral grid per photograph
@@ -376,13 +378,13 @@ options! {
         /// First loss weight of --depths
         ///
         /// Triangles have 0.01.
-        #[arg(alias = "depth-lambda-init", value_name = "WEIGHT")]
+        #[arg(alias = "depth-lambda-init", value_name = "WEIGHT", help_heading = ADVANCED)]
         depth_l1_weight_init: f64 = 1.0, is rate, idle NO_DEPTHS;
 
         /// Final loss weight of --depths
         ///
         /// The weight falls to it log-linearly. Triangles have 0.001.
-        #[arg(alias = "depth-lambda-final", value_name = "WEIGHT")]
+        #[arg(alias = "depth-lambda-final", value_name = "WEIGHT", help_heading = ADVANCED)]
         depth_l1_weight_final: f64 = 0.01, is rate, idle NO_DEPTHS;
 
         /// Folder of normal maps, relative to the scene
@@ -405,14 +407,14 @@ options! {
         ///
         /// The term is the mean over the pixels of 1 - cos between the map's normals and the normals of drawn depths.
         /// Pixels beside a depth step and masked pixels add nothing.
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         lambda_normals_super: f64 = 0.01, is rate, idle NO_NORMALS;
 
         /// Iteration after which --normals counts
         ///
         /// The presets draft, fast and best have them count after a fifth of their iterations, triangles after
         /// a sixth.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         normals_from_iter: u32 = 5000, idle NO_NORMALS;
 
         /// Draw training views small at first
@@ -447,7 +449,7 @@ options! {
         }, idle when(|config| config.optimize.init.is_none(), "without --init");
 
         /// Gaussians of a scene without points
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         init_num_pts: u32 = 100_000, is count, idle INIT;
 
         /// Region of the Gaussians of a scene without points
@@ -455,20 +457,20 @@ options! {
         /// silhouettes needs an object that was cut out: all photographs have masks or alpha channels, and more than a
         /// third of their pixels are masked or transparent. Other scenes get the cube, and so do all with another
         /// --init-extent.
-        #[arg(value_enum, value_name = "WHERE")]
+        #[arg(value_enum, value_name = "WHERE", help_heading = ADVANCED)]
         init_region: InitRegion = InitRegion::Cube, idle INIT;
 
         /// Half side of their cube, times extent
         ///
         /// The Gaussians of a scene without points fill a cube (--init-region cube). Its half side is
         /// this, times the extent of the cameras.
-        #[arg(value_name = "X")]
+        #[arg(value_name = "X", help_heading = ADVANCED)]
         init_extent: f64 = 3.0, is positive, idle INIT;
 
         /// Opacity of Gaussians made of points
         ///
         /// The Gaussians of --init keep their own.
-        #[arg(aliases = ["init-opa", "set-weight"], value_name = "OPACITY")]
+        #[arg(aliases = ["init-opa", "set-weight"], value_name = "OPACITY", help_heading = ADVANCED)]
         init_opacity: f64 = 0.1, is |opacity| {
             holds(*opacity > 0.0 && *opacity < 1.0, opacity, "more than 0, less than 1")
         }, idle INIT;
@@ -476,7 +478,7 @@ options! {
         /// Scale of Gaussians made of points
         ///
         /// It is measured in units of the distance to their neighbours.
-        #[arg(value_name = "X")]
+        #[arg(value_name = "X", help_heading = ADVANCED)]
         init_scale: f64 = 1.0, is positive, idle INIT;
     }
 }

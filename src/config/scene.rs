@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::declare::{Idle, options, when};
+use super::declare::{ADVANCED, Idle, options, when};
 use super::splits::TestList;
 use super::values::{count, holds, path, positive, share};
 use super::{Color, Offset};
@@ -68,7 +68,7 @@ options! {
         /// SHARE is 0, the training images with this near plane also leave out Gaussians whose centres lie more than the
         /// image's width or height outside the image. The projection of such Gaussians is inaccurate, and large ones would
         /// cover held-out views as haze. Other images draw such Gaussians, and no image leaves out other primitives.
-        #[arg(value_name = "SHARE")]
+        #[arg(value_name = "SHARE", help_heading = ADVANCED)]
         near_share: f64 = 0.0, is share;
 
         /// Hold out every 8th view for evaluation

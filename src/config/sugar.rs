@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::declare::{Idle, options, when};
+use super::declare::{ADVANCED, Idle, options, when};
 use super::values::{count, holds, path, rate};
 use crate::abi::MOST_NEIGHBOURS;
 
@@ -44,7 +44,7 @@ options! {
         ///
         /// The original program trains opacities from iteration 7,001 to 8,999, prunes at 9,001, and
         /// trains surfaces from there to 15,000.
-        #[arg(value_enum, value_name = "SCHEDULE")]
+        #[arg(value_enum, value_name = "SCHEDULE", help_heading = ADVANCED)]
         sugar_schedule: SugarSchedule = SugarSchedule::Relative, idle NO_STAGE;
 
         /// Start the coarse stage from this model
@@ -63,20 +63,20 @@ options! {
         /// Weight of the density or SDF term
         ///
         /// The term compares the density, or with sdf the distance field, with that of a surface.
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         estimation_factor: f64 = 0.2, is rate, idle NO_STAGE;
 
         /// Weight of the normal term
         ///
         /// The term compares a Gaussian's normal with those of its neighbours.
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         normal_factor: f64 = 0.2, is rate, idle NO_STAGE;
 
         /// Weight of the depth-normal loss
         ///
         /// It compares rendered normals with normals of rendered depths (dn-consistency) or of median
         /// depths (median-normal).
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         dn_factor: f64 = 0.05, is rate, idle NO_DEPTH_NORMALS;
 
         /// Compare only opaque pixels in that loss
@@ -84,6 +84,7 @@ options! {
         /// A pixel counts where it and those beside it have at least half of all opacity, are not masked,
         /// and have depths without a step between them. With false all pixels count alike, as in SuGaR,
         /// and empty backgrounds fill with black Gaussians.
+        #[arg(help_heading = ADVANCED)]
         dn_by_opacity: bool = true, idle NO_DN_CONSISTENCY;
 
         /// Compare photographs of neighbouring views, too
@@ -96,20 +97,20 @@ options! {
         /// Weight of the comparison with neighbouring views
         ///
         /// The term is 1 - the correlation of patches of 7x7 pixels, a mean over all pixels.
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         multi_view_factor: f64 = 0.6, is rate,
             idle when(|sugar| !sugar.multi_view, "without --multi-view");
 
         /// Sample points in each iteration
         ///
         /// Densities, distances and normals are compared there.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         n_samples_for_sdf: u32 = 1_000_000, is count, idle NO_STAGE;
 
         /// Nearest neighbours of a Gaussian, 1 to 32
         ///
         /// Density, distance and normal at a point are those of these Gaussians. The Gaussian itself is one of them.
-        #[arg(value_name = "K")]
+        #[arg(value_name = "K", help_heading = ADVANCED)]
         regularity_knn: u32 = 16, is |neighbours| {
             holds((1..=MOST_NEIGHBOURS).contains(neighbours), neighbours, "1 to 32")
         }, idle NO_STAGE;
@@ -117,12 +118,13 @@ options! {
         /// Iterations between comparisons at samples
         ///
         /// A comparison then counts for all the iterations up to the next.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         sdf_every: u32 = 1, is count, idle NO_STAGE;
 
         /// Count each comparison at samples once
         ///
         /// Whatever --sdf-every is.
+        #[arg(help_heading = ADVANCED)]
         reference_weighting: bool = false,
             idle when(|sugar| sugar.sdf_every == 1, "without --sdf-every");
     }

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::PrimitiveName;
-use super::declare::{Idle, options, when};
+use super::declare::{ADVANCED, Idle, options, when};
 use super::values::{Checked, count, holds, positive, rate, share};
 
 /// Largest number of samples along a side of a pixel.
@@ -50,26 +50,26 @@ options! {
         ///
         /// A triangle's opacity falls from its middle to its edges by a power: with 1 it is a pyramid, next
         /// to 0 it is solid. The exponent goes linearly to --sigma-final.
-        #[arg(value_name = "X")]
+        #[arg(value_name = "X", help_heading = ADVANCED)]
         set_sigma: f64 = 1.0, is positive, idle NO_TRIANGLES;
 
         /// Last exponent of the window
-        #[arg(value_name = "X")]
+        #[arg(value_name = "X", help_heading = ADVANCED)]
         sigma_final: f64 = 1e-4, is positive, idle NO_TRIANGLES;
 
         /// Iteration after which the exponent falls
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         sigma_start: u32 = 0, idle NO_TRIANGLES;
 
         /// Iteration at which the exponent is the last
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         sigma_until: u32 = 30_000, idle NO_TRIANGLES;
 
         /// Width of the strip for gradients of an edge, px
         ///
         /// The strip lies inside the triangle. A solid triangle has all of its opacity's slope near its edges, and
         /// samples miss the slope. Gradients therefore take the mean over a strip. With 0 each sample takes its own slope.
-        #[arg(value_name = "PX")]
+        #[arg(value_name = "PX", help_heading = ADVANCED)]
         edge_strip: f64 = 1.0, is rate, idle NO_TRIANGLES, NO_STRIPS;
 
         /// Give places the gradients of MeshSplatting's program
@@ -77,74 +77,75 @@ options! {
         /// They follow how far samples are from their nearest edges, and how deep a vertex is; not what colours
         /// and depths are between the corners, how large the inscribed circle is, or the directions in which
         /// harmonics are seen. Each sample takes its own slope.
+        #[arg(help_heading = ADVANCED)]
         reference_gradients: bool = false, idle NO_TRIANGLES;
 
         /// Iteration after which vertices become opaque
         ///
         /// From then on no vertex is more transparent than a floor, which rises every
         /// --opacity-floor-interval iterations.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         start_opacity_floor: u32 = 5000, idle NO_TRIANGLES;
 
         /// Iteration at which the floor has risen
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         final_opacity_iter: u32 = 24_000, idle NO_TRIANGLES;
 
         /// Opacity that all vertices have at the end
-        #[arg(value_name = "OPACITY")]
+        #[arg(value_name = "OPACITY", help_heading = ADVANCED)]
         opacity_floor_final: f64 = 0.9999, is |floor| {
             holds((0.0..1.0).contains(floor), floor, "0 and more, less than 1")
         }, idle NO_TRIANGLES;
 
         /// Iterations between two floors
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         opacity_floor_interval: u32 = 500, is count, idle NO_TRIANGLES;
 
         /// Iteration from which on pixels are supersampled
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         start_upsampling: u32 = 24_000, idle NO_TRIANGLES;
 
         /// Samples along a pixel's side from then on
         ///
         /// The pixel is their mean. Hidden triangles are found with as many. Nothing is stored at a larger size, and lengths in px stay those of
         /// pixels.
-        #[arg(value_name = "1..4")]
+        #[arg(value_name = "1..4", help_heading = ADVANCED)]
         upscaling_factor: u32 = 2, is samples, idle NO_TRIANGLES;
 
         /// Iteration from which on it is --last-upscaling-factor
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         last_upsampling: u32 = 28_000, idle NO_TRIANGLES;
 
         /// Samples along a pixel's side at the end
-        #[arg(value_name = "1..4")]
+        #[arg(value_name = "1..4", help_heading = ADVANCED)]
         last_upscaling_factor: u32 = 4, is samples, idle NO_TRIANGLES;
 
         /// Opacity at which a triangle is removed
         ///
         /// The threshold also applies to a triangle's largest weight, once all training views were seen since the last
         /// densification step. The threshold grows by --prune-threshold-rise with every floor.
-        #[arg(value_name = "OPACITY")]
+        #[arg(value_name = "OPACITY", help_heading = ADVANCED)]
         prune_triangles_threshold: f64 = 0.235, is share, idle NO_TRIANGLES;
 
         /// Rise of --prune-triangles-threshold with every floor
-        #[arg(value_name = "OPACITY")]
+        #[arg(value_name = "OPACITY", help_heading = ADVANCED)]
         prune_threshold_rise: f64 = 0.01, is rate, idle NO_TRIANGLES;
 
         /// Size above which a triangle is removed, px
         ///
         /// The largest distance of a corner from the middle in any training view, in pixels of the view as it is
         /// drawn.
-        #[arg(value_name = "PX")]
+        #[arg(value_name = "PX", help_heading = ADVANCED)]
         prune_size: f64 = 1400.0, is positive, idle NO_TRIANGLES;
 
         /// Iteration after which triangles are removed
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         start_pruning: u32 = 4000, idle NO_TRIANGLES;
 
         /// Growth factor of a densification step
         ///
         /// With 1.23 and 1000 vertices, 230 triangles are each split in four. --split-by says which.
-        #[arg(value_name = "FACTOR")]
+        #[arg(value_name = "FACTOR", help_heading = ADVANCED)]
         add_percentage: f64 = 1.23, is |factor| {
             holds(factor.is_finite() && *factor >= 1.0, factor, "a finite number, 1 and more")
         }, idle NO_TRIANGLES;
@@ -153,23 +154,23 @@ options! {
         ///
         /// A weight is the largest of a triangle in any sample since the last densification step: its opacity times
         /// the light that reaches it. Norms of gradients are sums over the corners and all views since then.
-        #[arg(value_enum, value_name = "SCORE")]
+        #[arg(value_enum, value_name = "SCORE", help_heading = ADVANCED)]
         split_by: SplitBy = SplitBy::Gradient, idle NO_TRIANGLES;
 
         /// Largest triangles that are split beside those drawn
-        #[arg(alias = "splitt-large-triangles", value_name = "N")]
+        #[arg(alias = "splitt-large-triangles", value_name = "N", help_heading = ADVANCED)]
         split_large_triangles: u32 = 100, idle NO_TRIANGLES;
 
         /// Area below which none is drawn
         ///
         /// In units of training squared; see --unit.
-        #[arg(value_name = "AREA")]
+        #[arg(value_name = "AREA", help_heading = ADVANCED)]
         size_probs_zero: f64 = 7.5e-5, is rate, idle NO_TRIANGLES;
 
         /// Loss weight of the mean opacity before the floor rises
         ///
         /// It counts until --start-opacity-floor, beside --opacity-reg.
-        #[arg(value_name = "WEIGHT")]
+        #[arg(value_name = "WEIGHT", help_heading = ADVANCED)]
         lambda_weight: f64 = 1.9e-6, is rate, idle NO_TRIANGLES;
 
         /// Iteration after which the mesh is connected
@@ -184,7 +185,7 @@ options! {
         /// views, several intervals lie between two removals. A triangle is hidden if no training view, drawn with 0.8
         /// of its focal length, shows it with a weight above half of the floor under all opacities. With 0, they are
         /// removed at the end of the run alone.
-        #[arg(value_name = "N")]
+        #[arg(value_name = "N", help_heading = ADVANCED)]
         hidden_interval: u32 = 2000, idle NO_TRIANGLES, NOT_CONNECTED;
     }
 }
