@@ -28,6 +28,7 @@ mod output;
 mod parser;
 mod plan;
 mod profile;
+mod rank_launch;
 mod ranks;
 mod refine;
 mod render;

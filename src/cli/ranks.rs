@@ -1,7 +1,5 @@
 //! `splat train --ranks`: which of a run's processes this one is, and what it does.
 
-mod launch;
-
 use std::ffi::OsString;
 use std::path::Path;
 use std::process;
@@ -18,11 +16,11 @@ use splat_ranks::launch::{Launch, Rendezvous};
 use splat_ranks::link::Link;
 use splat_ranks::supervise::{JOIN_TIME, Supervised, Verdict};
 
-use self::launch::{gpu_of, launched};
 use super::device::{self, DeviceOptions, RankPlace, Task};
 use super::exit::{DataError, Exit, Interrupted, UsageError, device_error, message};
 use super::folder::default_path;
 use super::output::shell_word;
+use super::rank_launch::{RankCount, gpu_of, launched};
 use super::scene::{open_images, open_to_train};
 use super::signals::{self, stop_on_signals};
 use super::train_args::TrainArgs;
@@ -43,7 +41,6 @@ use crate::train::follower::{FollowerRun, fingerprint, fingerprint_of};
 use crate::backend::cuda::ranks::CudaShard;
 
 pub(super) use super::exit::{DeadRank, EndedRank, StoppedJoin};
-pub(super) use launch::{GpuCount, RankCount, is_launched};
 
 // Role of this process in a run.
 

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::TypedValueParser;
 
 use super::parser::named_values;
-use super::ranks::{GpuCount, RankCount, is_launched};
+use super::rank_launch::{GpuCount, RankCount, is_launched};
 use crate::backend::gpu;
 use crate::config::{Config, preset_for_card};
 use crate::memory::Bytes;

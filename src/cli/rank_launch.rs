@@ -4,12 +4,12 @@ use std::str::FromStr;
 
 use splat_ranks::launch::{Launch, detect};
 
+use super::exit::UsageError;
 use crate::backend::{DeviceError, gpu};
-use crate::cli::exit::UsageError;
 
 /// Number of processes that train a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum RankCount {
+pub(super) enum RankCount {
     /// As many as the launcher has started.
     Auto,
     /// This number.
@@ -17,7 +17,7 @@ pub(in crate::cli) enum RankCount {
 }
 
 /// Most ranks: beyond, a step of a small batch is all exchange.
-pub(super) const MOST: u32 = 64;
+const MOST: u32 = 64;
 
 /// Parses a number of ranks. `word`: the other allowed value.
 fn count(text: &str, word: &str) -> Result<u32, String> {
@@ -35,7 +35,7 @@ impl FromStr for RankCount {
 
 impl RankCount {
     /// The flag that asks for it, with a space before it; nothing for one process.
-    pub(in crate::cli) fn as_flag(self) -> String {
+    pub(super) fn as_flag(self) -> String {
         match self {
             Self::Count(1) => String::new(),
             Self::Count(count) => format!(" --ranks {count}"),
@@ -44,7 +44,7 @@ impl RankCount {
     }
 
     /// True if more than this process may train.
-    pub(in crate::cli) fn may_be_several(self) -> bool {
+    pub(super) fn may_be_several(self) -> bool {
         self != Self::Count(1)
     }
 }
@@ -53,7 +53,7 @@ impl RankCount {
 
 /// Number of GPUs that train a model, with one rank on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum GpuCount {
+pub(super) enum GpuCount {
     /// All that the driver shows.
     All,
     /// This number.
@@ -71,7 +71,7 @@ impl FromStr for GpuCount {
 impl GpuCount {
     /// The ranks that this asks for: all of those that a launcher has started are one for each GPU, however many it
     /// shows to each.
-    pub(in crate::cli) fn ranks(self, is_launched: bool) -> RankCount {
+    pub(super) fn ranks(self, is_launched: bool) -> RankCount {
         match self {
             Self::All if is_launched => RankCount::Auto,
             Self::All => RankCount::Count(gpu::count().max(1)),
@@ -80,7 +80,7 @@ impl GpuCount {
     }
 
     /// The flag that asks for it, with a space before it.
-    pub(in crate::cli) fn as_flag(self) -> String {
+    pub(super) fn as_flag(self) -> String {
         match self {
             Self::All => " --gpus all".to_owned(),
             Self::Count(count) => format!(" --gpus {count}"),
@@ -88,7 +88,7 @@ impl GpuCount {
     }
 
     /// Fails where this machine has fewer.
-    pub(in crate::cli) fn check(self) -> Result<(), DeviceError> {
+    pub(super) fn check(self) -> Result<(), DeviceError> {
         let (shown, flag) = (gpu::count(), self.as_flag());
         let wanted = if let Self::Count(count) = self { count } else { 1 };
         let problem = if gpu::kernels().is_none() {
@@ -125,7 +125,7 @@ fn gpu_among(shown: u32, local_rank: Option<u32>, rank: u32) -> u32 {
 // Launcher of this process.
 
 /// True if a launcher has started several processes, of which this is one.
-pub(in crate::cli) fn is_launched() -> bool {
+pub(super) fn is_launched() -> bool {
     launched().is_ok_and(|launch| launch.is_some())
 }
 
