@@ -337,7 +337,7 @@ fn gaussians(
     }
     // Without density control the number stays the same.
     if !limit.densifies {
-        return counted(start, "those at the start: there is no round of density control");
+        return counted(start, "those at the start: the run has no densification step");
     }
     match (limit.source, of_model) {
         (LimitSource::Option, _) => counted(limit.most, "--max-points"),

@@ -82,12 +82,4 @@ impl ViewRequest {
         let Inputs { inverse_depths, inverse_squares, maps, median, .. } = inputs;
         Self { inverse_depths, inverse_squares, maps, median, ..*self }
     }
-
-    /// Returns the request of a band's forward pass; the backward pass draws the band again.
-    pub fn forward_only(&self) -> Self {
-        match self.drawn_for {
-            Use::Backward => Self { drawn_for: Use::Image, ..*self },
-            Use::Image | Use::Counts => *self,
-        }
-    }
 }

@@ -551,7 +551,6 @@ pub fn is_of(test: &str) -> bool {
 /// Long enough for a busy machine.
 const HTTP_PATIENCE: Duration = Duration::from_secs(60);
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,

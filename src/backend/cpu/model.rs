@@ -422,7 +422,6 @@ impl<R: Real> ModelFaces<R> {
 // Access to parts of rows in float or packed storage.
 
 impl<R: Real, P: Primitive> Model<R, P> {
-    /// Returns the packed part of a column, if it is packed.
     fn packed_part(&self, column: usize, part: usize) -> Option<&PackedPart> {
         let of = TablePart::of_column::<P>(column)[part];
         self.packed.iter().find(|packed| packed.of == of)

@@ -122,7 +122,6 @@ fn floats<R>(columns: &mut [ModelColumn<R>]) -> impl Iterator<Item = RowPart<'_,
     parts.filter(|part| !part.values.is_empty())
 }
 
-/// Returns the packed parts.
 fn words(packed: &mut [PackedPart]) -> impl Iterator<Item = RowPart<'_, u32>> {
     packed.iter_mut().map(|part| {
         let (width, is_moment) = (part.width(), part.of.is_moment());

@@ -71,7 +71,6 @@ impl<B: TrainDevice> Trainer<'_, B> {
         Ok(())
     }
 
-    /// Writes a checkpoint.
     pub(super) fn write_checkpoint(
         &mut self,
         occasion: Occasion,

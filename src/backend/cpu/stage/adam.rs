@@ -287,7 +287,6 @@ type RowParts<R> = [Vec<R>; TABLE_PARTS];
 
 /// A row during a step.
 struct MovedRow<R> {
-    /// Parts of each column.
     columns: Vec<RowParts<R>>,
     /// Words of each packed part of the model.
     words: Vec<Vec<u32>>,

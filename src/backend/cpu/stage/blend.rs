@@ -163,7 +163,6 @@ fn blend_tile<R: Real, const SURFACE: bool>(
     tile
 }
 
-/// Gradients of a canvas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CanvasGradient<'a, R> {
     /// Gradient of the image, `[height, width, 3]`.

@@ -164,7 +164,6 @@ impl CentreBounds {
     }
 }
 
-/// A centre and its row.
 #[derive(Clone, Copy)]
 struct RowCentre {
     centre: Vec3<f32>,
