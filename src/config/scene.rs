@@ -63,12 +63,12 @@ options! {
         /// The viewing distance is the median distance of the cameras to the scene's middle, or the cameras' extent if that
         /// is less. A Gaussian right before one camera costs its view nothing and covers the views of its neighbours. The
         /// depth is at least a hundredth of the cameras' extent, and else at most half of that of the nearest hundredth of
-        /// the scene's points. Evaluations and every second training image draw nothing nearer. The near plane of other
-        /// training images is at a hundredth of the cameras' extent. Other commands that draw take the model's value by
-        /// default. Unless SHARE is 0, the training images with this near plane also leave out Gaussians whose centres lie
-        /// more than the image's width or height outside the image. The projection of such Gaussians is inaccurate, and
-        /// large ones would cover held-out views as haze. Other images draw such Gaussians, and no image leaves out other
-        /// primitives.
+        /// the scene's points. Evaluations and every second training image draw nothing nearer. Unless SHARE is 0, these
+        /// training images also leave out Gaussians whose centres lie more than the image's width or height outside the
+        /// image. The projection of such Gaussians is inaccurate, and large ones would cover held-out views as haze. The
+        /// other training images have a near plane at a hundredth of the cameras' extent. They and evaluations draw all
+        /// Gaussians beside the image. Surfels and triangles beside an image are always drawn. Other commands that draw
+        /// take the model's value by default.
         #[arg(value_name = "SHARE", help_heading = ADVANCED)]
         near_share: f64 = 0.0, is share;
 

@@ -174,8 +174,8 @@ pub fn scene_cube(dataset: &Dataset) -> Cube {
 /// gsplat takes the same share of its cameras' median distance.
 const NEAR_SHARE: f64 = 0.01;
 
-/// Returns the near plane of the other training images, world units along the view axis. `extent`: see
-/// [`scene_extent`].
+/// Returns the near plane of the training images that draw near Gaussians, world units along the view axis. `extent`:
+/// see [`scene_extent`].
 fn least_near(extent: f64) -> f64 {
     NEAR_SHARE * extent
 }
