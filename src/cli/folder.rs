@@ -30,7 +30,8 @@ pub(super) const CLEANED: &str = "clean";
 pub(super) const CLEANING: &str = "clean.json";
 
 /// Files of a run, besides renders and TensorBoard's files.
-const RESULTS: [&str; 19] = [
+const RESULTS: [&str; 20] = [
+    "pseudo_views",
     "checkpoints",
     "point_cloud",
     "results.json",

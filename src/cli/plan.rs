@@ -112,6 +112,10 @@ pub(super) fn run(args: &PlanArgs, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     config.scene.source_path = Some(named_or_here(&config.scene, "")?);
     let budget = budget(&config)?;
+    if args.gpus > 1 {
+        // Several GPUs train one model without an ensemble.
+        config.optimize.ensemble = 0;
+    }
     let dataset = open_to_train(&config)?;
     let start = Start::of(&dataset, &config)?;
     let limit = PointLimit::settle(&mut config, &dataset, start.len() as u64);

@@ -40,6 +40,8 @@ use crate::memory::plan::{PlannedRow, ViewGrowth};
 use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile, grouped, release_notices};
+use crate::train::checkpoint::StoredCheckpoint;
+use crate::train::ensemble::{EnsembleSetup, draw_pseudo_views, has_pseudo_views};
 use crate::train::follower::fingerprint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
 
@@ -103,6 +105,12 @@ pub(super) fn train(
     if args.gpus.is_some() {
         resolved.config.run.device = DeviceChoice::Cuda;
     }
+    if world > 1 && resolved.config.distils() {
+        if is_typed(matches, "ensemble") || resolved.checkpoint.is_some() {
+            tracing::warn!("--ensemble has no effect: several ranks train one model");
+        }
+        resolved.config.optimize.ensemble = 0;
+    }
     if args.demo && device::demo_lacks_kernels(resolved.config.run.device) {
         tracing::warn!(
             "trains on the processor, far slower than the GPU: the program has no CUDA kernels. {REBUILD}"
@@ -153,7 +161,12 @@ impl Task for Training<'_> {
             resolved.lock_folder()?;
             write_scene(&resolved.scene()?, &SynthOptions::default())?;
         }
-        let dataset = open_to_train(&resolved.config)?;
+        let dataset = open_with_pseudo_views(&mut resolved, matches)?;
+        let photographs = if dataset.pseudo.is_empty() {
+            Cow::Borrowed(&dataset)
+        } else {
+            Cow::Owned(dataset.photographs())
+        };
         let Frame { offset, unit } = dataset.frame;
         resolved.config.scene.keep_frame(offset, unit);
         log_frame(&dataset.frame);
@@ -170,7 +183,10 @@ impl Task for Training<'_> {
         };
         let now =
             resolved.checkpoint.as_ref().map_or(start.len(), |checkpoint| checkpoint.len()) as u64;
-        settle_passes(&mut resolved.config, dataset.train.len(), dataset.train_pixels());
+        let before_passes = resolved.config.clone();
+        let views = dataset.views_to_train().len();
+        let pixels = dataset.train_pixels() * views as u64 / dataset.train.len() as u64;
+        settle_passes(&mut resolved.config, views, pixels);
         let limit = PointLimit::settle(&mut resolved.config, &dataset, now);
         log_run(&resolved, &dataset, limit, now);
         warn_about_background(&dataset, &resolved.config);
@@ -197,7 +213,7 @@ impl Task for Training<'_> {
         if let Some(most) = room.gaussians {
             device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
         }
-        let images = open_images(&dataset, &resolved.config.memory, room.taken)?;
+        let mut images = open_images(&photographs, &resolved.config.memory, room.taken)?;
         check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory. Only silhouettes of a scene without points were read before.
@@ -205,6 +221,12 @@ impl Task for Training<'_> {
         if is_typed("empty_weight") {
             warn_of_empty_weight(&resolved.config, &dataset, was_auto);
         }
+        let of_ensemble = resolved.config.distils().then(|| {
+            let mut config = resolved.config.of_ensemble_model(&before_passes);
+            settle_passes(&mut config, photographs.train.len(), photographs.train_pixels());
+            resolved.config.learn_from_renders();
+            config
+        });
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);
@@ -218,29 +240,64 @@ impl Task for Training<'_> {
             sinks.add_timelapse(&resolved.model_path)?;
         }
         let checkpoint = resolved.checkpoint.take();
+        let command = resume_command(args, &resolved);
+        let begin = match checkpoint {
+            Some(checkpoint) => Begin::Checkpoint(checkpoint),
+            None => Begin::Model(start.first(&resolved.config, &dataset)),
+        };
+        let most = usize::try_from(limit.most).unwrap_or(usize::MAX);
+        let mut ensemble_seconds = 0.0;
+        if let Some(config) = &of_ensemble {
+            if let Begin::Model(First::Gaussians(first)) = &begin {
+                let model = TrainerSetup {
+                    dataset: &photographs,
+                    images: &images,
+                    config,
+                    most,
+                    lpips: None,
+                    model_path: &resolved.model_path,
+                    began: started,
+                    stop: &stop,
+                };
+                let models = resolved.config.optimize.ensemble;
+                let ensemble = EnsembleSetup { model, models, dataset: &dataset };
+                let drawn = draw_pseudo_views(&ensemble, device, &mut sinks, first)
+                    .map_err(|error| add_command(error, &resolved, &command))?;
+                let Some(seconds) = drawn else {
+                    return Err(interrupted(&command, args.style()).into());
+                };
+                ensemble_seconds = seconds;
+            }
+            // The renders exist only now, and some loaders decode all images when they are opened.
+            drop(images);
+            images = open_images(&dataset, &resolved.config.memory, room.taken)?;
+        }
         let setup = TrainerSetup {
             dataset: &dataset,
             images: &images,
             config: &resolved.config,
-            most: usize::try_from(limit.most).unwrap_or(usize::MAX),
+            most,
             lpips: lpips.as_ref(),
             model_path: &resolved.model_path,
             began: started,
             stop: &stop,
         };
-        let trainer = match checkpoint {
-            Some(checkpoint) => Trainer::resume(setup, device, &mut sinks, checkpoint)?,
-            None => match start.first(&resolved.config, &dataset) {
-                First::Gaussians(gaussians) => {
-                    Trainer::start(setup, device, &mut sinks, &gaussians)?
-                }
-                First::Triangles(mesh) => {
-                    Trainer::start_triangles(setup, device, &mut sinks, &mesh)?
-                }
-            },
+        let trainer = match begin {
+            Begin::Checkpoint(checkpoint) => {
+                Trainer::resume(setup, device, &mut sinks, checkpoint)?
+            }
+            Begin::Model(First::Gaussians(gaussians)) => {
+                Trainer::start(setup, device, &mut sinks, &gaussians)?
+            }
+            Begin::Model(First::Triangles(mesh)) => {
+                Trainer::start_triangles(setup, device, &mut sinks, &mesh)?
+            }
         };
-        let command = resume_command(args, &resolved);
-        match trainer.run().map_err(|error| add_command(error, &resolved, &command))? {
+        match trainer
+            .after_seconds(ensemble_seconds)
+            .run()
+            .map_err(|error| add_command(error, &resolved, &command))?
+        {
             Outcome::Interrupted => Err(interrupted(&command, args.style()).into()),
             Outcome::Finished => {
                 let ResolvedRun { model_path, mut config, .. } = resolved;
@@ -250,6 +307,41 @@ impl Task for Training<'_> {
             }
         }
     }
+}
+
+/// State with which training begins.
+enum Begin {
+    Checkpoint(StoredCheckpoint),
+    Model(First),
+}
+
+/// Opens the scene. Settles whether the run trains an ensemble, and warns if it was asked for and is left out.
+fn open_with_pseudo_views(
+    resolved: &mut ResolvedRun,
+    matches: &ArgMatches,
+) -> anyhow::Result<Dataset> {
+    let dataset = open_to_train(&resolved.config)?;
+    if !resolved.config.distils() {
+        return Ok(dataset);
+    }
+    let lacks_renders = resolved.checkpoint.is_some() && !has_pseudo_views(&dataset);
+    if dataset.pseudo.is_empty() || lacks_renders {
+        if lacks_renders {
+            tracing::warn!(
+                "{}: the pseudo-views of --ensemble are missing or have other cameras, and the run goes on with \
+                 photographs alone",
+                resolved.model_path.display()
+            );
+        } else if is_typed(matches, "ensemble") {
+            tracing::warn!(
+                "--ensemble has no effect: the scene has {} training views, and an ensemble needs 2 to 200",
+                dataset.train.len()
+            );
+        }
+        resolved.config.optimize.ensemble = 0;
+        return Ok(dataset.photographs());
+    }
+    Ok(dataset)
 }
 
 /// Logs a frame that differs from the scene's.
@@ -385,7 +477,7 @@ fn log_run(resolved: &ResolvedRun, dataset: &Dataset, limit: PointLimit, now: u6
         );
     }
     let is_given = is_new && source == LimitSource::Pixels && densifies && !is_trained;
-    let views = u32::try_from(dataset.train.len()).unwrap_or(u32::MAX);
+    let views = u32::try_from(dataset.views_to_train().len()).unwrap_or(u32::MAX);
     let line = run_line(config, views, now, is_given.then_some(most), resolved.usual);
     tracing::info!(is_headline = true, "{line}");
 }
@@ -420,13 +512,17 @@ fn run_line(
         PrimitiveName::Triangles => "vertices",
         PrimitiveName::Gaussians | PrimitiveName::Surfels => "Gaussians",
     };
+    let ensemble = match config.optimize.ensemble {
+        0 => String::new(),
+        models => format!(" after an ensemble of {models}"),
+    };
     let growth = match goal {
         Some(goal) if goal > now => format!(", up to {} {rows}", number(goal)),
         Some(_) => format!(", {} {rows} throughout (raise --max-points)", number(now)),
         None => String::new(),
     };
     let preset = preset.map_or(String::new(), |preset| format!(" (--preset {preset})"));
-    format!("{length}{growth}{preset}")
+    format!("{length}{ensemble}{growth}{preset}")
 }
 
 /// Returns an error if the scene lacks the typed view, or a resumed run has pictures of another. A view that vanished
@@ -475,6 +571,9 @@ mod tests {
         ];
         config.optimize.max_passes = 100;
         lines.push(line(&config, Some(246_768), Some("fast")));
+        config.optimize.ensemble = 4;
+        lines.push(line(&config, Some(246_768), Some("best")));
+        config.optimize.ensemble = 0;
         config.optimize.max_passes = 0;
         config.optimize.time_budget = "90s".parse().ok();
         lines.push(line(&config, Some(246_768), Some("fast")));

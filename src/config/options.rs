@@ -36,6 +36,12 @@ const NO_EXPOSURE: Idle<Config> = when(|config| !config.optimize.exposure, "with
 const NO_DEPTHS: Idle<Config> = when(|config| config.scene.depths.is_none(), "without --depths");
 const NO_NORMALS: Idle<Config> =
     when(|config| config.optimize.normals.is_none(), "without --normals");
+/// Largest number of models of an ensemble.
+const MOST_MODELS: u32 = 16;
+
+const NO_ENSEMBLE: &str = "with surfels or triangles, --regularize, -c, --time-budget, --until-psnr, --exposure, \
+     --bilateral-grid, or --random-background";
+
 const INIT: Idle<Config> = when(|config| config.optimize.init.is_some(), "with --init");
 
 /// All options of a training run, in the sections of a configuration file.
@@ -115,6 +121,16 @@ options! {
             |config| !config.allows_few_view_passes(),
             "without --strategy budget and a limit --max-passes",
         );
+
+        /// Train N models first, and the final one also on their renders
+        ///
+        /// Each of the N models has a quarter of the iterations and its own seed. Their mean renders at up to 300 cameras
+        /// between the training views are written to `MODEL/pseudo_views`, and train the final model as photographs do
+        /// (knowledge distillation, Hinton et al. 2015). Errors that single models make average out. Passes count these
+        /// views. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
+        #[arg(value_name = "N")]
+        ensemble: u32 = 0, is |models| holds(*models <= MOST_MODELS, models, "0 to 16"),
+            idle when(|config| !config.can_distil(), NO_ENSEMBLE);
 
         /// End once views have this PSNR, dB
         ///

@@ -3,7 +3,10 @@
 use toml::{Table, Value};
 
 use super::presets::{REFERENCE, preset_text, unaliased};
-use super::{Config, DensifyOptions, MemoryOptions, OptimizeOptions, TrianglesOptions};
+use super::{
+    Config, DensifyOptions, MemoryOptions, OptimizeOptions, RegReach, TrainingBackground,
+    TrianglesOptions,
+};
 
 /// Presets whose schedules scale with the length of the run.
 const PRESETS: [&str; 3] = ["draft", "fast", "best"];
@@ -205,6 +208,54 @@ pub(super) fn triangles_for(values: &mut Table, iterations: u32) {
         if let Some(value) = integer_mut(values, section, key) {
             let share = value.saturating_mul(i64::from(iterations)) / own;
             *value = share.clamp((*value).min(1), i64::from(u32::MAX));
+        }
+    }
+}
+
+/// Divisor of the iterations of a model of `--ensemble`.
+const ENSEMBLE_DIVISOR: u32 = 4;
+
+/// Shortest start, interval and opacity halving of density control in a model of `--ensemble`: those of `fast`.
+const MIN_ENSEMBLE_INTERVALS: [u32; 3] = [500, 100, 500];
+
+impl Config {
+    /// Returns the options of a model of `--ensemble`: a quarter of the iterations, with schedules that keep their
+    /// shares. `before`: the configuration before pass limits of the final model were settled.
+    pub fn of_ensemble_model(&self, before: &Self) -> Self {
+        let mut config = self.clone();
+        let (optimize, densify) = (&mut config.optimize, &mut config.densify);
+        optimize.ensemble = 0;
+        optimize.max_passes = before.optimize.max_passes;
+        optimize.few_view_passes = before.optimize.few_view_passes;
+        densify.densify_until_iter = before.densify.densify_until_iter;
+        densify.opacity_reset_interval = before.densify.opacity_reset_interval;
+        for value in [
+            &mut optimize.iterations,
+            &mut optimize.position_lr_max_steps,
+            &mut optimize.sh_degree_interval,
+            &mut optimize.normals_from_iter,
+            &mut densify.densify_until_iter,
+        ] {
+            *value = (*value / ENSEMBLE_DIVISOR).max((*value).min(1));
+        }
+        let intervals = [
+            &mut densify.densify_from_iter,
+            &mut densify.densification_interval,
+            &mut densify.opacity_reset_interval,
+        ];
+        for (value, least) in intervals.into_iter().zip(MIN_ENSEMBLE_INTERVALS) {
+            *value = (*value / ENSEMBLE_DIVISOR).max((*value).min(least));
+        }
+        let latest = densify.densify_until_iter / u32::try_from(LATEST_START).unwrap_or(1);
+        densify.densify_from_iter = densify.densify_from_iter.min(latest);
+        config
+    }
+
+    /// Changes the options of a run that learns from renders. Renders are opaque around an object that was cut out, so
+    /// that another training background would make the model opaque there.
+    pub fn learn_from_renders(&mut self) {
+        if self.optimize.reg_reach == RegReach::All {
+            self.densify.training_background = TrainingBackground::Same;
         }
     }
 }

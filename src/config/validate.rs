@@ -140,6 +140,24 @@ impl Config {
             && self.optimize.primitive == PrimitiveName::Gaussians
     }
 
+    /// True if the run trains an ensemble before its model.
+    pub fn distils(&self) -> bool {
+        self.optimize.ensemble > 0 && self.can_distil()
+    }
+
+    /// True if `--ensemble` can have an effect. The renders of an ensemble have one background, and no exposure of
+    /// their own.
+    pub fn can_distil(&self) -> bool {
+        let options = &self.optimize;
+        let is_one_length = options.time_budget.is_none() && options.until_psnr.is_none();
+        let has_own_colors = options.exposure || options.bilateral_grid;
+        options.primitive == PrimitiveName::Gaussians
+            && !self.has_coarse_stage()
+            && is_one_length
+            && !has_own_colors
+            && !options.random_background
+    }
+
     /// True if `--few-view-passes` can have an effect.
     pub fn allows_few_view_passes(&self) -> bool {
         self.densify.strategy == StrategyName::Budget

@@ -169,6 +169,7 @@ mod tests {
             train: (0..centres.len()).collect(),
             test: Vec::new(),
             points: PointCloud { colors: vec![[0; 3]; points.len()], positions: points },
+            pseudo: Vec::new(),
             random_half_side: None,
             near_share: 0.0,
             frame: Frame::SCENE,

@@ -13,6 +13,7 @@ mod lens;
 mod loader;
 mod maps;
 pub mod points_ply;
+mod pseudo;
 mod shot;
 mod transforms;
 
@@ -67,6 +68,8 @@ pub struct Dataset {
     pub train: Vec<usize>,
     /// Indices into `views` of the held-out views, ascending.
     pub test: Vec<usize>,
+    /// Indices into `views` of the pseudo-views of `--ensemble`, ascending, after those of all photographs.
+    pub pseudo: Vec<usize>,
     /// Initial points; may be empty.
     pub points: PointCloud,
     /// Half side of the cube that random Gaussians fill if `points` is empty, world units; if the format of the scene
@@ -142,6 +145,7 @@ impl Dataset {
             sources,
             train,
             test,
+            pseudo: Vec::new(),
             points: scene.points.converted(&Frame::SCENE, &frame),
             random_half_side: scene
                 .random_half_side
@@ -151,7 +155,8 @@ impl Dataset {
         })
     }
 
-    /// Reads a scene to train on, with the normal maps of its training views if requested.
+    /// Reads a scene to train on, with the normal maps of its training views and the cameras of pseudo-views if
+    /// requested.
     pub fn load_to_train(config: &Config) -> Result<Self, DatasetError> {
         let mut dataset = Self::load(&config.scene)?;
         if let Some(folder) = config.normals_folder() {
@@ -161,6 +166,10 @@ impl Dataset {
             dataset.warnings.extend(found.warning("normals"));
             let sources = &mut dataset.sources;
             found.files.into_iter().for_each(|(index, file)| sources[index].normals = Some(file));
+        }
+        if config.distils() {
+            let model_path = config.output.model_path.clone().unwrap_or_default();
+            dataset.add_pseudo_views(&model_path, config.run.seed);
         }
         Ok(dataset)
     }

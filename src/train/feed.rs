@@ -71,7 +71,7 @@ struct Chosen {
 impl<'a> Feed<'a> {
     /// Orders the training views by the seed.
     pub(crate) fn new(views: Views<'a>, seed: u64) -> Self {
-        let order = ViewOrder::new(seed, views.split(Split::Train).to_vec());
+        let order = ViewOrder::new(seed, views.dataset.views_to_train());
         let (left_out, evaluations) = (BTreeSet::new(), Vec::new());
         let (own, epoch) = (None, None);
         Self { views, order, own, epoch, ahead: None, left_out, evaluations, others: None }
@@ -221,7 +221,7 @@ impl<'a> Feed<'a> {
             order.extend(self.other_of(later, view));
         }
         self.left_out = order.iter().copied().filter(|&view| device.is_resident(view)).collect();
-        let ahead = (2 * self.views.split(Split::Train).len()).max(EVALUATED_AHEAD);
+        let ahead = (2 * self.order.len()).max(EVALUATED_AHEAD);
         let soon = number..=number.saturating_add(u32::try_from(ahead).unwrap_or(u32::MAX));
         if self.evaluations.iter().any(|at| soon.contains(at)) {
             order.extend(self.views.split(Split::Test));
@@ -258,7 +258,7 @@ impl<'a> Feed<'a> {
 
     /// Returns the epoch of image `number`, from 0.
     fn epoch_of(&self, number: u32) -> usize {
-        number.saturating_sub(1) as usize / self.views.split(Split::Train).len().max(1)
+        number.saturating_sub(1) as usize / self.order.len().max(1)
     }
 
     fn try_view<B: Device>(&mut self, device: &B, number: u32, view: usize) -> Option<Chosen> {

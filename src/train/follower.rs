@@ -162,6 +162,7 @@ mod tests {
             points: PointCloud { positions: vec![[0.5; 3]], colors: vec![[1, 2, 3]] },
             root: "scene".into(),
             sources: Vec::new(),
+            pseudo: Vec::new(),
             random_half_side: None,
             near_share: 0.0,
             frame: Frame::SCENE,

@@ -133,7 +133,7 @@ pub fn photographs(dataset: &Dataset) -> PlannedPhotographs {
         with_depths + if normals.is_some() { 3 * pixels } else { 0 }
     };
     PlannedPhotographs {
-        trained: dataset.train.iter().map(bytes).collect(),
+        trained: dataset.views_to_train().iter().map(bytes).collect(),
         held_out: dataset.test.iter().map(bytes).collect(),
     }
 }

@@ -4,6 +4,7 @@ pub mod appearance;
 mod batches;
 pub mod checkpoint;
 pub mod coarse;
+pub mod ensemble;
 pub mod eval;
 pub mod event;
 pub(crate) mod feed;

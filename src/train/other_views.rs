@@ -149,6 +149,7 @@ mod tests {
             train: all,
             test: Vec::new(),
             points: PointCloud { positions: points, colors },
+            pseudo: Vec::new(),
             random_half_side: None,
             near_share: 0.0,
             frame: Frame::SCENE,

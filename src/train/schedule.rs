@@ -154,6 +154,11 @@ impl ViewOrder {
         Self { seed, views, epoch: None }
     }
 
+    /// Returns the number of views.
+    pub fn len(&self) -> usize {
+        self.views.len()
+    }
+
     /// Returns the rest of the epoch, beginning with the view of `iteration` (from 1).
     pub fn coming(&mut self, iteration: u32) -> &[usize] {
         let count = self.views.len();

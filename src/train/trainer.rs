@@ -45,12 +45,13 @@ use super::checkpoint::{
 };
 use super::coarse::CoarseSchedule;
 use super::event::{
-    Completion, DensifyReport, DensifyStep, Event, Phase, RunTimes, Sink, Split, Step, Tensors,
-    TermValues,
+    Completion, DensifyReport, DensifyStep, Event, Phase, Picture, RunTimes, Sink, Split, Step,
+    Tensors, TermValues,
 };
 use super::feed::{Feed, TakenOther, Views};
 use super::live::LivePage;
 use super::pace::{Pace, Paced, Passed, Turn};
+use super::pictures::render_picture;
 use super::report::UnexplainedGrowth;
 use super::save::BackgroundFiles;
 use super::schedule::{self, Milestones, leaves_gaussians_out, training_background, view_divisor};
@@ -60,8 +61,8 @@ use super::terms::{self, TrainingStage, ViewExtras};
 use super::view_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_gradients};
 use super::{MemoryFallbacks, SceneScale, TrainError, least_near, scene_cube};
 use crate::backend::{
-    AdamStep, Adjust, DeviceError, FallbackState, Held as _, Pending, RankOutcome, RankView,
-    RenderSettings, Statistics, Terms, Topic, TrainDevice, ViewSetup,
+    AdamStep, Adjust, DeviceError, Extra, FallbackState, Held as _, Pending, RankOutcome, RankView,
+    RenderRequest, RenderSettings, Statistics, Terms, Topic, TrainDevice, ViewSetup,
 };
 use crate::config::{Config, PrimitiveName, SugarOptions};
 use crate::dataset::{Dataset, ImageLoader, View};
@@ -141,6 +142,8 @@ pub struct Trainer<'a, B: TrainDevice> {
     times: RunTimes,
     /// Time of the last checkpoint, or of the run's start.
     saved_at: Instant,
+    /// False in a model of an ensemble, which has no files.
+    writes: bool,
 }
 
 impl<'a, B: TrainDevice> Trainer<'a, B> {
@@ -236,7 +239,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         let trained = views.names(Split::Train);
         let keeper = CheckpointKeeper::new(setup.model_path, setup.config, &trained);
         let mut feed = Feed::new(views, setup.config.run.seed);
-        let pace = Pace::new(setup.config, setup.dataset.train.len(), progress);
+        let pace = Pace::new(setup.config, setup.dataset.views_to_train().len(), progress);
         if !pace.has_budget() {
             feed.evaluations = schedule::evaluations(setup.config);
         }
@@ -274,6 +277,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             ),
             times: RunTimes::default(),
             saved_at: Instant::now(),
+            writes: true,
         }
     }
 
@@ -284,6 +288,48 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             self.end_files();
         }
         outcome
+    }
+
+    /// Trains without evaluations and files, then draws these views as evaluations do and passes their positions and
+    /// pictures to `visit`. Returns the number of Gaussians, or `None` if it was stopped.
+    pub fn train_and_draw(
+        mut self,
+        views: &[&View],
+        mut visit: impl FnMut(usize, Picture) -> Result<(), TrainError>,
+    ) -> Result<Option<usize>, TrainError> {
+        self.writes = false;
+        self.feed.schedule_decoding(self.device, self.pace.next_image());
+        while self.iteration < self.setup.config.last_iteration() {
+            self.prepare_step()?;
+            self.with_memory_retry(Self::iterate)?;
+            self.follow_step()?;
+            if self.setup.stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+        }
+        self.settle_step()?;
+        let settings = RenderSettings {
+            sh_degree: self.setup.config.optimize.sh_degree,
+            background: self.setup.config.scene.background_color().0,
+            near: self.feed.views.near(),
+            footprint: self.shown_footprint(),
+            ..RenderSettings::DEFAULT
+        };
+        for (at, view) in views.iter().enumerate() {
+            let picture = self.with_memory_retry(|run| {
+                let plain = RenderRequest { extra: Extra::None, corrects_colors: false };
+                let frame = run.device.render(&run.model, view, &settings, plain)?;
+                Ok(render_picture(&run.device.image(&frame)?))
+            })?;
+            visit(at, picture)?;
+        }
+        Ok(Some(self.device.len(&self.model)))
+    }
+
+    /// Counts seconds before the run, those of its ensemble, as training.
+    pub fn after_seconds(mut self, seconds: f64) -> Self {
+        self.clock.add_before(seconds);
+        self
     }
 
     /// Runs the loop of the diagram above.
@@ -907,6 +953,9 @@ impl<B: TrainDevice> MemoryFallbacks for Trainer<'_, B> {
     }
 
     fn stop_for_memory(&mut self, error: DeviceError) -> TrainError {
+        if !self.writes {
+            return error.into();
+        }
         let reported = self.report_pending().and_then(|()| self.report_memory_changes());
         match reported
             .and_then(|()| self.write_checkpoint(Occasion::Requested, WritingMode::AtOnce))

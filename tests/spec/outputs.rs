@@ -384,6 +384,7 @@ fn small_dataset() -> Dataset {
         train: vec![0, 2],
         test: vec![1],
         points: PointCloud::default(),
+        pseudo: Vec::new(),
         random_half_side: None,
         near_share: 0.0,
         warnings: Vec::new(),

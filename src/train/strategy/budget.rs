@@ -63,20 +63,26 @@ pub(super) struct BudgetGrowth {
 }
 
 impl BudgetGrowth {
-    /// Creates the strategy for a scene with `views` training views. Densification steps are whole passes apart, so
-    /// that every view is observed, unless too few steps would be left.
-    pub(super) fn new(config: &Config, scene: SceneScale, views: usize, most: usize) -> Self {
+    /// Creates the strategy for a scene with these numbers of photographs and of all views, which include pseudo-views.
+    /// Densification steps are whole passes apart, so that every view is observed, unless too few steps would be left.
+    pub(super) fn new(
+        config: &Config,
+        scene: SceneScale,
+        [photographs, views]: [usize; 2],
+        most: usize,
+    ) -> Self {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
         let until = options.densify_until_iter.min(config.optimize.iterations);
         let step_images = least_images(options, views);
-        let views = u32::try_from(views).unwrap_or(u32::MAX).max(1);
+        let [photographs, views] =
+            [photographs, views].map(|count| u32::try_from(count).unwrap_or(u32::MAX).max(1));
         let longest = interval.max(until.saturating_sub(from) / MIN_STEPS);
         let window = Window::new(&config.optimize, views, interval, longest);
         // Surfels have no volume for the random motion.
         let is_moved = config.optimize.primitive == PrimitiveName::Gaussians;
         let extras = StepExtras {
-            sh_decay_rate: sh_decay(&config.optimize, views),
+            sh_decay_rate: sh_decay(&config.optimize, photographs),
             ..StepExtras::of(config, scene)
         };
         Self {
@@ -216,7 +222,7 @@ mod tests {
 
     fn budget(config: &Config, views: usize) -> BudgetGrowth {
         let most = config.densify.max_points.map_or(usize::MAX, |most| most.try_into().unwrap());
-        BudgetGrowth::new(config, SceneScale { extent: 1.0, unit: 1.0 }, views, most)
+        BudgetGrowth::new(config, SceneScale { extent: 1.0, unit: 1.0 }, [views; 2], most)
     }
 
     /// Returns the iterations up to `last` after which a densification step follows.

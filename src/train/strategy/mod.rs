@@ -21,13 +21,16 @@ use crate::dataset::Dataset;
 
 /// Returns the strategy that the options name. `most`: largest number of Gaussians or vertices.
 pub fn of<D: Faces>(config: &Config, dataset: &Dataset, most: usize) -> Box<dyn Strategy<D>> {
-    let (scene, views) = (SceneScale::of(dataset), dataset.train.len());
+    let (scene, views) = (SceneScale::of(dataset), dataset.views_to_train().len());
     if config.optimize.primitive == PrimitiveName::Triangles {
         return Box::new(TriangleGrowth::new(config, scene, views, most));
     }
     match config.densify.strategy {
         StrategyName::Adc | StrategyName::Gof => Box::new(GradientGrowth::new(config, scene, most)),
-        StrategyName::Budget => Box::new(BudgetGrowth::new(config, scene, views, most)),
+        StrategyName::Budget => {
+            let photographs = dataset.train.len();
+            Box::new(BudgetGrowth::new(config, scene, [photographs, views], most))
+        }
         StrategyName::Mcmc => Box::new(Mcmc::new(config, scene, most)),
     }
 }

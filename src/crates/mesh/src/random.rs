@@ -45,6 +45,8 @@ pub enum RandomUse {
     OtherView = 18,
     /// Choice of the triangles that are split.
     SplitTriangles = 19,
+    /// Cameras of the views that an ensemble draws.
+    PseudoView = 20,
 }
 
 /// One stream of random numbers, addressed by index.
