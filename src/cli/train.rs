@@ -326,13 +326,15 @@ fn open_with_pseudo_views(
     }
     let lacks_renders = resolved.checkpoint.is_some() && !has_pseudo_views(&dataset);
     if dataset.pseudo.is_empty() || lacks_renders {
-        if lacks_renders {
+        let is_typed = is_typed(matches, "ensemble");
+        let had_one = |run: &StoredCheckpoint| run.about.config.distils();
+        if resolved.checkpoint.as_ref().is_some_and(|run| is_typed || had_one(run)) {
             tracing::warn!(
                 "{}: the pseudo-views of --ensemble are missing or have other cameras, and the run goes on with \
                  photographs alone",
                 resolved.model_path.display()
             );
-        } else if is_typed(matches, "ensemble") {
+        } else if is_typed && resolved.checkpoint.is_none() {
             tracing::warn!(
                 "--ensemble has no effect: the scene has {} training views, and an ensemble needs 2 to 200",
                 dataset.train.len()

@@ -124,7 +124,7 @@ pub(super) struct PresetArgs {
 
     /// The preset for a quality: draft, normal or high
     ///
-    /// draft shows in seconds whether a scene works, normal is --preset fast, and high, --preset best, takes about four
+    /// draft shows in seconds whether a scene works, normal is --preset fast, and high, --preset best, takes two to eight
     /// times as long as that.
     #[arg(long, value_name = "QUALITY", conflicts_with = "preset", value_parser = quality())]
     quality: Option<&'static str>,

@@ -344,6 +344,7 @@ fn draft_and_best_are_the_preset_fast_of_another_length() {
             min_passes: fast.optimize.min_passes,
             max_passes: fast.optimize.max_passes,
             few_view_passes: fast.optimize.few_view_passes,
+            ensemble: fast.optimize.ensemble,
             ..optimize
         };
         assert_eq!(same, fast.optimize, "{name}");

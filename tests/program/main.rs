@@ -19,6 +19,7 @@ mod compare;
 mod coordinates;
 mod depths;
 mod ends;
+mod ensemble;
 mod export;
 #[cfg(unix)]
 mod faults;
