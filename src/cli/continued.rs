@@ -12,6 +12,7 @@ use super::output::shell_word;
 use crate::config::{
     Config, SceneOptions, SugarOptions, changes_run, follows_iterations, nearest_preset, value_name,
 };
+use crate::dataset::Dataset;
 use crate::train::checkpoint::{self, Checkpoint, CheckpointError, StoredCheckpoint};
 
 /// Opens the checkpoint of `--start-checkpoint`.
@@ -124,7 +125,9 @@ pub(super) fn check_iterations_left(
         return Ok(());
     }
     let (path, passed) = (path.display(), about.progress());
-    let views = about.train_views.len() as u64;
+    let photographs = about.train_views.len();
+    let pseudo = if now.distils() { Dataset::pseudo_views_of(photographs) } else { 0 };
+    let views = (photographs + pseudo) as u64;
     // A run with few views may raise the limit.
     let passes =
         if options.max_passes > 0 { options.max_passes.max(options.few_view_passes) } else { 0 };

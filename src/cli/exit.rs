@@ -71,6 +71,14 @@ pub(super) struct Interrupted {
     pub(super) command: Option<String>,
 }
 
+/// Interruption by the user before the run has a checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted while the ensemble trains, without a checkpoint. Start again with: {command}")]
+pub(super) struct EnsembleInterrupted {
+    /// Command that starts again.
+    pub(super) command: String,
+}
+
 fn continuation(command: Option<&str>) -> String {
     command.map_or(String::new(), |command| format!(". Continue with: {command}"))
 }
@@ -124,7 +132,7 @@ type Cause = dyn std::error::Error + 'static;
 type IsType = fn(&Cause) -> bool;
 
 /// Outcomes of causes whose type alone decides.
-const BY_TYPE: [(IsType, Exit); 17] = [
+const BY_TYPE: [(IsType, Exit); 18] = [
     (<Cause>::is::<OutOfMemory>, Exit::Memory),
     (<Cause>::is::<DoesNotFit>, Exit::Memory),
     (<Cause>::is::<DeadRank>, Exit::Device),
@@ -141,6 +149,7 @@ const BY_TYPE: [(IsType, Exit); 17] = [
     (<Cause>::is::<ExposureFileError>, Exit::Data),
     (<Cause>::is::<DataError>, Exit::Data),
     (<Cause>::is::<Interrupted>, Exit::Interrupted),
+    (<Cause>::is::<EnsembleInterrupted>, Exit::Interrupted),
     (<Cause>::is::<StoppedJoin>, Exit::Interrupted),
 ];
 
@@ -222,7 +231,9 @@ impl Exit {
         match error {
             TrainError::Device(error) => Self::of_device(error),
             TrainError::OutOfMemory { .. } => Self::Memory,
-            TrainError::NoImages { .. } | TrainError::Checkpoint(_) => Self::Data,
+            TrainError::NoImages { .. } | TrainError::Checkpoint(_) | TrainError::Render(_) => {
+                Self::Data
+            }
             TrainError::Output(_) | TrainError::NoSpace { .. } | TrainError::Emptied { .. } => {
                 Self::Error
             }

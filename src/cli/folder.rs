@@ -156,7 +156,7 @@ pub(super) fn describe(
     trained: &TrainedViews,
     goes_on: bool,
 ) -> anyhow::Result<()> {
-    write_text(&model_path.join("config.toml"), &config.to_toml()?)?;
+    write_config(model_path, config)?;
     trained.write(model_path)?;
     write_cfg_args(model_path, config)?;
     write_cameras_json(model_path, dataset)?;
@@ -165,6 +165,11 @@ pub(super) fn describe(
         write_points_ply(&input, points, &dataset.frame)?;
     }
     Ok(())
+}
+
+/// Writes the options of a run.
+pub(super) fn write_config(model_path: &Path, config: &Config) -> anyhow::Result<()> {
+    Ok(write_text(&model_path.join("config.toml"), &config.to_toml()?)?)
 }
 
 /// Reads `config.toml` of a trained model, if it exists.

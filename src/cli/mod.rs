@@ -11,6 +11,7 @@ mod continued;
 mod crop;
 mod device;
 mod doctor;
+mod ensemble;
 mod eval;
 mod exit;
 mod export;

@@ -170,26 +170,35 @@ impl ResolvedRun {
         Ok(())
     }
 
-    /// Locks the model folder and writes the files that describe the run.
+    /// Locks the model folder and writes the files that describe the run. `config`: the configuration that is written, if
+    /// it is not the run's.
     pub(super) fn prepare_folder(
         &mut self,
         dataset: &Dataset,
         points: &PointCloud,
         trained: &TrainedViews,
+        config: Option<&Config>,
     ) -> anyhow::Result<()> {
         self.lock_folder()?;
         folder::sweep(&self.model_path);
         if !self.goes_on
             && let Some(aside) = folder::set_aside(&self.model_path)?
         {
+            let remedy = match checkpoint::list(&aside).is_empty() {
+                true => String::new(),
+                false => format!(
+                    ". To continue that run: splat train --resume -m {}",
+                    shell_word(&aside)
+                ),
+            };
             tracing::warn!(
-                "{}: holds an earlier run, which is moved to {}. To continue that run: splat train --resume -m {}",
+                "{}: holds an earlier run, which is moved to {}{remedy}",
                 self.model_path.display(),
-                aside.display(),
-                shell_word(&aside)
+                aside.display()
             );
         }
-        folder::describe(&self.model_path, &self.config, dataset, points, trained, self.goes_on)
+        let config = config.unwrap_or(&self.config);
+        folder::describe(&self.model_path, config, dataset, points, trained, self.goes_on)
     }
 }
 

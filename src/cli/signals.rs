@@ -90,7 +90,8 @@ fn handle() -> Result<(), ctrlc::Error> {
 
 fn log_stop() {
     tracing::info!(
-        "stopping after this iteration, with a checkpoint; once more stops at once, without"
+        is_headline = true,
+        "stopping after this iteration; once more stops at once, without a checkpoint"
     );
 }
 

@@ -9,8 +9,9 @@ use clap::ArgMatches;
 use super::check::check;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::exit::{NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
-use super::folder::TrainedViews;
+use super::ensemble::{copy_pseudo_views, model_of_checkpoint, open_with_pseudo_views};
+use super::exit::{EnsembleInterrupted, NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
+use super::folder::{TrainedViews, write_config};
 use super::held_out::check_held_out;
 use super::host_limit::{AT_START, HostRoom, HostRun, OnProcessor, less_memory, training};
 use super::lpips::{self, LpipsDemand, Sources};
@@ -19,7 +20,7 @@ use super::output::{print, shell_word};
 use super::parser::is_typed;
 use super::ranks::{self, RankGroup, RankRole};
 use super::resolved_run::ResolvedRun;
-use super::scene::{absolute, check_not_all_hidden, open_images, open_to_train};
+use super::scene::{absolute, check_not_all_hidden, open_images};
 use super::settle::{
     LimitSource, PointLimit, relax_if_views_agree, settle_by_photographs, settle_passes,
     warn_of_empty_weight,
@@ -41,7 +42,7 @@ use crate::perceptual::LpipsWeights;
 use crate::synth::{SynthOptions, write_scene};
 use crate::telemetry::{Sinks, SummaryFile, grouped, release_notices};
 use crate::train::checkpoint::StoredCheckpoint;
-use crate::train::ensemble::{EnsembleSetup, draw_pseudo_views, has_pseudo_views};
+use crate::train::ensemble::{EnsembleSetup, draw_pseudo_views};
 use crate::train::follower::fingerprint;
 use crate::train::{Outcome, TrainError, Trainer, TrainerSetup, forecast, render_footprint};
 
@@ -106,7 +107,7 @@ pub(super) fn train(
         resolved.config.run.device = DeviceChoice::Cuda;
     }
     if world > 1 && resolved.config.distils() {
-        if is_typed(matches, "ensemble") || resolved.checkpoint.is_some() {
+        if is_typed(matches, "ensemble") {
             tracing::warn!("--ensemble has no effect: several ranks train one model");
         }
         resolved.config.optimize.ensemble = 0;
@@ -161,7 +162,12 @@ impl Task for Training<'_> {
             resolved.lock_folder()?;
             write_scene(&resolved.scene()?, &SynthOptions::default())?;
         }
-        let dataset = open_with_pseudo_views(&mut resolved, matches)?;
+        let has_other_folder = args.start_checkpoint.is_some() && !resolved.goes_on;
+        let model_before = match &args.start_checkpoint {
+            Some(checkpoint) if has_other_folder => model_of_checkpoint(checkpoint),
+            _ => resolved.model_path.clone(),
+        };
+        let dataset = open_with_pseudo_views(&mut resolved, matches, &model_before)?;
         let photographs = if dataset.pseudo.is_empty() {
             Cow::Borrowed(&dataset)
         } else {
@@ -176,7 +182,7 @@ impl Task for Training<'_> {
                  --eval"
             );
         }
-        check_timelapse(args, &mut resolved, &dataset)?;
+        check_timelapse(args, &mut resolved, &photographs)?;
         let start = match &resolved.checkpoint {
             None => Start::of(&dataset, &resolved.config)?,
             Some(_) => Start::Points(Cow::Borrowed(&dataset.points)),
@@ -213,7 +219,9 @@ impl Task for Training<'_> {
         if let Some(most) = room.gaussians {
             device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
         }
-        let mut images = open_images(&photographs, &resolved.config.memory, room.taken)?;
+        // The renders of an ensemble exist only after it, and some loaders decode all images when they are opened.
+        let decoded = if resolved.checkpoint.is_some() { &dataset } else { &*photographs };
+        let mut images = open_images(decoded, &resolved.config.memory, room.taken)?;
         check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory. Only silhouettes of a scene without points were read before.
@@ -221,16 +229,22 @@ impl Task for Training<'_> {
         if is_typed("empty_weight") {
             warn_of_empty_weight(&resolved.config, &dataset, was_auto);
         }
-        let of_ensemble = resolved.config.distils().then(|| {
+        let is_new = resolved.checkpoint.is_none();
+        let of_ensemble = (resolved.config.distils() && is_new).then(|| {
             let mut config = resolved.config.of_ensemble_model(&before_passes);
             settle_passes(&mut config, photographs.train.len(), photographs.train_pixels());
-            resolved.config.learn_from_renders();
+            resolved.config.learn_from_renders(&before_passes);
             config
         });
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);
-        resolved.prepare_folder(&dataset, &start.points(), &trained)?;
+        // Until the ensemble is trained, config.toml holds the options from which its models' follow.
+        let before_ensemble = of_ensemble.is_some().then_some(&before_passes);
+        resolved.prepare_folder(&photographs, &start.points(), &trained, before_ensemble)?;
+        if !dataset.pseudo.is_empty() && has_other_folder {
+            copy_pseudo_views(&model_before, &resolved.model_path)?;
+        }
 
         let mut sinks =
             Sinks::for_run(&resolved.model_path, args.style(), resolved.goes_on.then_some(done))?;
@@ -264,14 +278,15 @@ impl Task for Training<'_> {
                 let drawn = draw_pseudo_views(&ensemble, device, &mut sinks, first)
                     .map_err(|error| add_command(error, &resolved, &command))?;
                 let Some(seconds) = drawn else {
-                    return Err(interrupted(&command, args.style()).into());
+                    return Err(EnsembleInterrupted { command }.into());
                 };
                 ensemble_seconds = seconds;
             }
-            // The renders exist only now, and some loaders decode all images when they are opened.
+            write_config(&resolved.model_path, &resolved.config)?;
             drop(images);
             images = open_images(&dataset, &resolved.config.memory, room.taken)?;
         }
+        drop(photographs);
         let setup = TrainerSetup {
             dataset: &dataset,
             images: &images,
@@ -294,7 +309,7 @@ impl Task for Training<'_> {
             }
         };
         match trainer
-            .after_seconds(ensemble_seconds)
+            .after_ensemble(ensemble_seconds)
             .run()
             .map_err(|error| add_command(error, &resolved, &command))?
         {
@@ -313,37 +328,6 @@ impl Task for Training<'_> {
 enum Begin {
     Checkpoint(StoredCheckpoint),
     Model(First),
-}
-
-/// Opens the scene. Settles whether the run trains an ensemble, and warns if it was asked for and is left out.
-fn open_with_pseudo_views(
-    resolved: &mut ResolvedRun,
-    matches: &ArgMatches,
-) -> anyhow::Result<Dataset> {
-    let dataset = open_to_train(&resolved.config)?;
-    if !resolved.config.distils() {
-        return Ok(dataset);
-    }
-    let lacks_renders = resolved.checkpoint.is_some() && !has_pseudo_views(&dataset);
-    if dataset.pseudo.is_empty() || lacks_renders {
-        let is_typed = is_typed(matches, "ensemble");
-        let had_one = |run: &StoredCheckpoint| run.about.config.distils();
-        if resolved.checkpoint.as_ref().is_some_and(|run| is_typed || had_one(run)) {
-            tracing::warn!(
-                "{}: the pseudo-views of --ensemble are missing or have other cameras, and the run goes on with \
-                 photographs alone",
-                resolved.model_path.display()
-            );
-        } else if is_typed && resolved.checkpoint.is_none() {
-            tracing::warn!(
-                "--ensemble has no effect: the scene has {} training views, and an ensemble needs 2 to 200",
-                dataset.train.len()
-            );
-        }
-        resolved.config.optimize.ensemble = 0;
-        return Ok(dataset.photographs());
-    }
-    Ok(dataset)
 }
 
 /// Logs a frame that differs from the scene's.
@@ -514,17 +498,13 @@ fn run_line(
         PrimitiveName::Triangles => "vertices",
         PrimitiveName::Gaussians | PrimitiveName::Surfels => "Gaussians",
     };
-    let ensemble = match config.optimize.ensemble {
-        0 => String::new(),
-        models => format!(" after an ensemble of {models}"),
-    };
     let growth = match goal {
         Some(goal) if goal > now => format!(", up to {} {rows}", number(goal)),
         Some(_) => format!(", {} {rows} throughout (raise --max-points)", number(now)),
         None => String::new(),
     };
     let preset = preset.map_or(String::new(), |preset| format!(" (--preset {preset})"));
-    format!("{length}{ensemble}{growth}{preset}")
+    format!("{length}{growth}{preset}")
 }
 
 /// Returns an error if the scene lacks the typed view, or a resumed run has pictures of another. A view that vanished
@@ -573,9 +553,6 @@ mod tests {
         ];
         config.optimize.max_passes = 100;
         lines.push(line(&config, Some(246_768), Some("fast")));
-        config.optimize.ensemble = 4;
-        lines.push(line(&config, Some(246_768), Some("best")));
-        config.optimize.ensemble = 0;
         config.optimize.max_passes = 0;
         config.optimize.time_budget = "90s".parse().ok();
         lines.push(line(&config, Some(246_768), Some("fast")));

@@ -96,7 +96,8 @@ options! {
 
         /// Minimum number of passes over the training views
         ///
-        /// The schedule passes more slowly if N passes are more images than --iterations. --max-passes wins. A preset's
+        /// Pseudo-views of --ensemble are training views here. The schedule passes more slowly if N passes are more images
+        /// than --iterations. --max-passes wins. A preset's
         /// value counts if --iterations is not given.
         #[arg(value_name = "N")]
         min_passes: u32 = 0,
@@ -130,7 +131,9 @@ options! {
         /// views. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
         #[arg(value_name = "N")]
         ensemble: u32 = 0, is |models| holds(*models <= MOST_MODELS, models, "0 to 16"),
-            idle when(|config| !config.can_distil(), NO_ENSEMBLE);
+            idle when(
+                |config| config.optimize.ensemble > 0 && !config.can_distil(), NO_ENSEMBLE
+            );
 
         /// End once views have this PSNR, dB
         ///

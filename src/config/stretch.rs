@@ -225,6 +225,8 @@ impl Config {
         let mut config = self.clone();
         let (optimize, densify) = (&mut config.optimize, &mut config.densify);
         optimize.ensemble = 0;
+        config.output.timelapse = None;
+        densify.target_gaussians = None;
         optimize.max_passes = before.optimize.max_passes;
         optimize.few_view_passes = before.optimize.few_view_passes;
         densify.densify_until_iter = before.densify.densify_until_iter;
@@ -251,10 +253,13 @@ impl Config {
         config
     }
 
-    /// Changes the options of a run that learns from renders. Renders are opaque around an object that was cut out, so
-    /// that another training background would make the model opaque there.
-    pub fn learn_from_renders(&mut self) {
-        if self.optimize.reg_reach == RegReach::All {
+    /// Settles the training background of a run that learns from renders. They are opaque around an object that was cut
+    /// out, so that another background would make the model opaque there. `before`: the configuration before options
+    /// followed from the photographs.
+    pub fn learn_from_renders(&mut self, before: &Self) {
+        let is_cut_out =
+            before.optimize.reg_reach == RegReach::Auto && self.optimize.reg_reach == RegReach::All;
+        if is_cut_out && before.densify.training_background == TrainingBackground::Auto {
             self.densify.training_background = TrainingBackground::Same;
         }
     }
@@ -285,6 +290,45 @@ mod tests {
     const FAST: &str = "[optimize]\niterations = 6000\nposition_lr_max_steps = 6000\n\
                         sh_degree_interval = 1000\n[densify]\ndensify_from_iter = 500\n\
                         densify_until_iter = 4800\n";
+
+    #[test]
+    fn a_model_of_an_ensemble_has_a_quarter_of_the_preset_best_which_is_the_preset_fast() {
+        let of_preset = |name: &str| Config::from_toml(name, preset_text(name).unwrap()).unwrap();
+        let (fast, best) = (of_preset("fast"), of_preset("best"));
+        // Pass limits of the final model were settled.
+        let mut settled = best.clone();
+        settled.optimize.few_view_passes = 0;
+        settled.optimize.max_passes = 76;
+        settled.densify.opacity_reset_interval = 1500;
+        let model = settled.of_ensemble_model(&best);
+        assert_eq!(model.optimize, fast.optimize);
+        let pixels_per_gaussian = best.densify.pixels_per_gaussian;
+        assert_eq!(model.densify, DensifyOptions { pixels_per_gaussian, ..fast.densify });
+    }
+
+    #[test]
+    fn only_a_cut_out_object_that_was_recognised_changes_the_training_background() {
+        let learned = |before, background, reach| {
+            let mut config = Config::default();
+            config.optimize.reg_reach = before;
+            config.densify.training_background = background;
+            let before = config.clone();
+            config.optimize.reg_reach = reach;
+            config.densify.training_background = TrainingBackground::Grey;
+            config.learn_from_renders(&before);
+            config.densify.training_background
+        };
+        let (auto, grey) = (TrainingBackground::Auto, TrainingBackground::Grey);
+        let found = learned(RegReach::Auto, auto, RegReach::All);
+        assert_eq!(found, TrainingBackground::Same);
+        for (before, background, reach) in [
+            (RegReach::Auto, auto, RegReach::Seen),
+            (RegReach::All, auto, RegReach::All),
+            (RegReach::Auto, grey, RegReach::All),
+        ] {
+            assert_eq!(learned(before, background, reach), grey);
+        }
+    }
 
     #[test]
     fn shares_scale_with_the_last_given_length_and_other_values_stay() {

@@ -44,6 +44,7 @@ pub use image::{Image, ImageError, ImageHeader, InverseDepthMap, NormalMap, deco
 pub use lens::{Distortion, Lens, LensError, Undistortion};
 pub use loader::{ImageLoader, LoaderStatistics, Residency, bytes_to_decode};
 pub use maps::{DepthsError, NormalsError};
+pub use pseudo::{PSEUDO_VIEWS, PSEUDO_VIEWS_OF};
 pub use shot::{AlphaMeaning, DepthFile, FARTHEST, ImageSource, NormalFile, PointCloud};
 pub use transforms::TransformsError;
 

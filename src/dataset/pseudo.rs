@@ -1,5 +1,6 @@
-//! Cameras of pseudo-views: places between training cameras, from which an ensemble is drawn (`--ensemble`).
+//! Cameras of pseudo-views: between training cameras, where the models of an ensemble are rendered (`--ensemble`).
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::{Dataset, ImageSource, Pose, View, evenly_spread};
@@ -8,33 +9,36 @@ use crate::math::quantile::median;
 use crate::math::random::{RandomStream, RandomUse};
 
 /// Folder of the renders, below the model folder.
-const FOLDER: &str = "pseudo_views";
+pub const PSEUDO_VIEWS: &str = "pseudo_views";
 
-/// Pseudo-views of a training view, ...
-const OF_VIEW: usize = 2;
+/// Numbers of training views to which pseudo-views are added. More photographs show a scene from nearly everywhere, and
+/// renders would add only their errors.
+pub const PSEUDO_VIEWS_OF: RangeInclusive<usize> = 2..=200;
 
-/// ... and their largest number.
+/// Number of pseudo-views for each training view.
+const PER_VIEW: usize = 2;
+
+/// Largest number of pseudo-views.
 const MOST: usize = 300;
 
-/// Largest number of training views to which pseudo-views are added. Photographs of more views show a scene from nearly
-/// everywhere, and renders add only their errors.
-const MOST_PHOTOGRAPHS: usize = 200;
-
-/// Training cameras next to one, between which and this one pseudo-views lie.
+/// Number of nearest training cameras, one of which a pseudo-view lies next to.
 const NEIGHBOURS: usize = 4;
 
-/// Positions between two cameras, as shares of the way. Closer to a camera its photograph says more.
-const WAY: [f64; 2] = [0.25, 0.75];
+/// Range of positions between two cameras, as shares of their distance. Closer to a camera its photograph shows more.
+const SHARES: [f64; 2] = [0.25, 0.75];
 
 impl Dataset {
-    /// Adds pseudo-views whose renders lie below the model folder. They are not drawn yet. A scene with one training
-    /// view or more than 200 gets none.
+    /// Returns the number of pseudo-views of a run with an ensemble and this many training views.
+    pub fn pseudo_views_of(photographs: usize) -> usize {
+        if PSEUDO_VIEWS_OF.contains(&photographs) { (PER_VIEW * photographs).min(MOST) } else { 0 }
+    }
+
+    /// Adds pseudo-views whose renders lie below the model folder. They are not drawn yet.
     pub(super) fn add_pseudo_views(&mut self, model_path: &Path, seed: u64) {
-        let folder = model_path.join(FOLDER);
+        let folder = model_path.join(PSEUDO_VIEWS);
         let stream = RandomStream::new(seed, 0, RandomUse::PseudoView);
         let count = self.train.len();
-        let is_helped = (2..=MOST_PHOTOGRAPHS).contains(&count);
-        let wanted = if is_helped { (OF_VIEW * count).min(MOST) } else { 0 };
+        let wanted = Self::pseudo_views_of(count);
         let bases: Vec<usize> = match wanted > count {
             true => (0..wanted).map(|at| at % count).collect(),
             false => evenly_spread(wanted, count).collect(),
@@ -45,7 +49,7 @@ impl Dataset {
             let size = [view.camera.width, view.camera.height];
             self.pseudo.push(self.views.len());
             self.sources.push(ImageSource::plain(folder.join(&name), size));
-            self.views.push(View { name: format!("{FOLDER}/{name}"), ..view });
+            self.views.push(View { name: format!("{PSEUDO_VIEWS}/{name}"), ..view });
         }
     }
 
@@ -64,14 +68,14 @@ impl Dataset {
         [&self.train[..], &self.pseudo].concat()
     }
 
-    /// Returns a view with this view's camera, on the way to one of its neighbours.
+    /// Returns a view with this view's camera between this view and one of its neighbours.
     fn between(&self, base: usize, stream: RandomStream, number: u64) -> View {
         let view = &self.views[base];
         let neighbours = self.neighbours(&view.pose, base);
         let other = neighbours[stream.below(2 * number, neighbours.len())];
-        let [nearest, farthest] = WAY;
-        let way = nearest + (farthest - nearest) * stream.uniform(2 * number + 1);
-        View { pose: on_the_way(&view.pose, &self.views[other].pose, way), ..view.clone() }
+        let [least, most] = SHARES;
+        let share = least + (most - least) * stream.uniform(2 * number + 1);
+        View { pose: between(&view.pose, &self.views[other].pose, share), ..view.clone() }
     }
 
     /// Returns the nearest training views other than `base`. Distances count in median distances of the cameras from
@@ -92,16 +96,16 @@ impl Dataset {
     }
 }
 
-/// Returns the pose at a share of the way between two: centres on a line, rotations by the normalised mean of the
+/// Returns the pose at a share of the distance between two: centres on a line, rotations by the normalised mean of the
 /// quaternions.
-fn on_the_way(from: &Pose, to: &Pose, way: f64) -> Pose {
-    let mix = |from: Vec3<f64>, to: Vec3<f64>| add(scale(from, 1.0 - way), scale(to, way));
+fn between(from: &Pose, to: &Pose, share: f64) -> Pose {
+    let mix = |from: Vec3<f64>, to: Vec3<f64>| add(scale(from, 1.0 - share), scale(to, share));
     let centre = mix(from.centre_world(), to.centre_world());
     let [one, other] = [from, to].map(|pose| quaternion(columns(&pose.rotation)));
     // Both signs of a quaternion are the same rotation. The mean needs those of the shorter arc.
     let cosine: f64 = one.iter().zip(other).map(|(a, b)| a * b).sum();
-    let sign = if cosine < 0.0 { -1.0 } else { 1.0 };
-    let rotation = rotation([0, 1, 2, 3].map(|at| one[at] * (1.0 - way) + sign * other[at] * way));
+    let sign = if cosine < 0.0 { -share } else { share };
+    let rotation = rotation([0, 1, 2, 3].map(|at| one[at] * (1.0 - share) + sign * other[at]));
     Pose { rotation, translation: scale(mul(&rotation, centre), -1.0) }
 }
 
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pseudo_view_lies_between_neighbours_in_place_and_direction() {
+    fn a_pseudo_view_lies_between_neighbours_and_looks_between_their_directions() {
         let mut dataset =
             scene((0..9).map(|at| view(f64::from(at), 0.1 * f64::from(at))).collect());
         dataset.add_pseudo_views(Path::new("model"), 3);

@@ -275,8 +275,11 @@ impl FallbackPolicy {
         self.given_up.iter().any(|&(given, _)| given == fallback)
     }
 
-    /// Sets the time, in iterations.
+    /// Sets the time, in iterations. It goes back when another model of an ensemble begins.
     pub fn set_time(&mut self, iteration: u64) {
+        if iteration < self.now {
+            self.given_up.iter_mut().for_each(|(_, at)| *at = (*at).min(iteration));
+        }
         self.now = iteration;
     }
 
@@ -558,6 +561,18 @@ mod tests {
         let change =
             FallbackChange { fallback: Fallback::Compact, given_up: true, bytes: Bytes(5) };
         assert_eq!(policy.take_changes(), [change]);
+    }
+
+    #[test]
+    fn what_a_model_of_an_ensemble_gave_up_comes_back_in_the_next_one_as_soon_as_in_this_one() {
+        let (mut policy, mut card) = (FallbackPolicy::new(&ALL), card(1000));
+        policy.set_time(5800);
+        policy.run(&mut card, |card| card.iterate(400, 400)).unwrap();
+        assert!(!fallback_changes(&mut policy).is_empty());
+        policy.set_time(1);
+        policy.set_time(1 + MIN_GIVEN_UP);
+        policy.restore_fallbacks(&mut card).unwrap();
+        assert!(fallback_changes(&mut policy).iter().any(|(_, given_up)| !given_up));
     }
 
     #[test]

@@ -171,6 +171,7 @@ pub(crate) mod tests {
             let times = RunTimes {
                 wall_seconds: 1.3 * seconds,
                 start_seconds: 0.05 * seconds,
+                ensemble_seconds: 0.0,
                 evaluation_seconds: 0.1 * seconds,
                 saving_seconds: 0.02 * seconds,
                 waiting_seconds: 0.03 * seconds,

@@ -197,6 +197,8 @@ pub struct SummaryFile {
     began: Instant,
     /// Training and wall time of earlier starts of the program, seconds.
     earlier_training: f64,
+    /// Part of the training time that the ensemble took.
+    ensemble_seconds: f64,
     earlier_wall: f64,
     /// True if earlier metrics of held-out views are dropped, because some of these views may be trained on now.
     drops_test: bool,
@@ -217,6 +219,7 @@ impl SummaryFile {
             model_path: model_path.to_owned(),
             began,
             earlier_training: 0.0,
+            ensemble_seconds: 0.0,
             earlier_wall: 0.0,
             drops_test: false,
             summary: RunSummary { version, options: options.collect(), ..RunSummary::default() },
@@ -302,7 +305,7 @@ impl SummaryFile {
         summary.wall_seconds = self.earlier_wall + self.began.elapsed().as_secs_f64();
         summary.peak_host = summary.peak_host.max(peak_resident_memory());
         let done = summary.iteration.saturating_sub(summary.first_iteration);
-        let speed = f64::from(done) / summary.training_seconds;
+        let speed = f64::from(done) / (summary.training_seconds - self.ensemble_seconds);
         summary.iterations_per_second = finite(speed).filter(|_| done > 0 && !self.is_paced);
         summary.write(&self.model_path)
     }
@@ -352,9 +355,15 @@ impl Sink for SummaryFile {
             // Written now, because the summary may have advanced when the checkpoint is saved.
             Event::Saving { what: Saved::Checkpoint, .. } => {}
             Event::Finished {
-                iteration, gaussians, training_seconds, interrupted, peaks, ..
+                iteration,
+                gaussians,
+                training_seconds,
+                interrupted,
+                peaks,
+                times,
             } => {
                 self.take_peaks(peaks);
+                self.ensemble_seconds = times.ensemble_seconds;
                 let summary = &mut self.summary;
                 (summary.iteration, summary.gaussians) = (*iteration, *gaussians as u64);
                 summary.training_seconds = self.earlier_training + training_seconds;

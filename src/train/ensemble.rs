@@ -3,21 +3,27 @@
 //! Knowledge distillation (Hinton, Vinyals and Dean 2015): the errors of single models that depend on their seeds
 //! average out, and a model that trains on the mean renders keeps most of the gain.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use image::ExtendedColorType;
 use rayon::prelude::*;
+use serde_json::{Value, json};
 
 use super::event::{Completion, Event, Picture, Sink};
 use super::{TrainError, Trainer, TrainerSetup};
 use crate::backend::TrainDevice;
 use crate::config::Config;
 use crate::dataset::{Dataset, ImageSource, decode};
-use crate::files::{OutputError, create_folder, write_png, write_text};
+use crate::files::{OutputError, create_folder, remove_if_there, write_png, write_text};
 use crate::math::random::RandomStream;
 use crate::model::Gaussians;
+
+/// Number of renders that are held before they are written.
+const CHUNK: usize = 8;
 
 /// Inputs of an ensemble.
 pub struct EnsembleSetup<'a> {
@@ -41,56 +47,71 @@ pub fn draw_pseudo_views<B: TrainDevice>(
     let started = Instant::now();
     let views: Vec<_> = dataset.pseudo.iter().map(|&index| &dataset.views[index]).collect();
     let sources: Vec<_> = dataset.pseudo.iter().map(|&index| &dataset.sources[index]).collect();
-    empty_folder(&sources)?;
+    let folder = clear_folder(&sources)?;
+    let mut problems = Problems { sink, known: BTreeSet::new() };
+    tracing::info!(is_headline = true, "an ensemble of {models} models trains first");
     for number in 1..=models {
         let begun = Instant::now();
         let config = with_seed(model.config, number);
-        let mut warnings = Warnings { sink };
-        let trainer = Trainer::start(
-            TrainerSetup { config: &config, ..model },
-            device,
-            &mut warnings,
-            start,
-        )?;
+        let of_model = TrainerSetup { config: &config, ..model };
+        let trainer = Trainer::start(of_model, device, &mut problems, start)?;
         let mut chunk = Vec::new();
         let drawn = trainer.train_and_draw(&views, |at, picture| {
             chunk.push((sources[at], picture));
-            if chunk.len() < rayon::current_num_threads() && at + 1 < sources.len() {
+            if chunk.len() < CHUNK && at + 1 < sources.len() {
                 return Ok(());
             }
             let written = chunk.par_drain(..).map(|(source, picture)| add(source, picture, number));
             written.collect()
+        });
+        let drawn = drawn.map_err(|error| match error {
+            TrainError::Output(source) if source.is_for_space() => {
+                TrainError::NoSpace { source, checkpoint: None }
+            }
+            other => other,
         })?;
         let Some(gaussians) = drawn else { return Ok(None) };
         tracing::info!(
-            "model {number} of {models} of --ensemble: {gaussians} Gaussians in {:.1} s",
+            is_headline = true,
+            "model {number} of {models} of the ensemble: {gaussians} Gaussians, {:.1} s",
             begun.elapsed().as_secs_f64()
         );
     }
-    // Written last, so that the renders are complete where it is.
-    write_text(&cameras_path(&sources).unwrap_or_default(), &cameras_text(dataset)?)?;
+    // Written last, so that the renders are complete if it exists.
+    let text = describe(dataset, &folder)?;
+    write_text(&folder.join(CAMERAS), &text)?;
     Ok(Some(started.elapsed().as_secs_f64()))
 }
 
-/// True if the renders of all pseudo-views are there, and were drawn from these cameras.
-pub fn has_pseudo_views(dataset: &Dataset) -> bool {
-    let sources: Vec<_> = dataset.pseudo.iter().map(|&index| &dataset.sources[index]).collect();
-    let written = cameras_path(&sources).and_then(|path| fs::read_to_string(path).ok());
-    written.is_some()
-        && written == cameras_text(dataset).ok()
-        && sources.iter().all(|source| source.path.exists())
+/// File with the cameras of the pseudo-views and the sizes of their renders, beside these.
+const CAMERAS: &str = "cameras.json";
+
+/// Checks that a folder has the renders of all pseudo-views, and that they were drawn from these cameras. Returns what is
+/// wrong.
+pub fn check_pseudo_views(dataset: &Dataset, folder: &Path) -> Result<(), String> {
+    let path = folder.join(CAMERAS);
+    let written =
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let found = describe(dataset, folder).map_err(|error| error.to_string())?;
+    if written == found {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: its renders have changed, or belong to other training views or another --seed",
+        path.display()
+    ))
 }
 
-/// Returns the path of the file with the cameras of the pseudo-views, if there are any.
-fn cameras_path(sources: &[&ImageSource]) -> Option<PathBuf> {
-    Some(sources.first()?.path.with_file_name("cameras.json"))
-}
-
-/// Returns the cameras of the pseudo-views as JSON, in coordinates of the dataset's frame.
-fn cameras_text(dataset: &Dataset) -> Result<String, OutputError> {
-    let views: Vec<_> = dataset.pseudo.iter().map(|&index| &dataset.views[index]).collect();
-    serde_json::to_string(&views)
-        .map_err(|error| OutputError::new(Path::new("cameras.json"), std::io::Error::other(error)))
+/// Describes the pseudo-views as JSON: cameras in the dataset's frame, and the sizes of their renders in bytes.
+fn describe(dataset: &Dataset, folder: &Path) -> Result<String, OutputError> {
+    let of_view = |&index: &usize| {
+        let view = &dataset.views[index];
+        let path = folder.join(dataset.sources[index].path.file_name().unwrap_or_default());
+        let about = fs::metadata(&path).map_err(|source| OutputError::new(&path, source))?;
+        Ok(json!({ "camera": view.camera, "pose": view.pose, "bytes": about.len() }))
+    };
+    let views = dataset.pseudo.iter().map(of_view).collect::<Result<Vec<_>, OutputError>>()?;
+    Ok(Value::from(views).to_string())
 }
 
 /// Returns the options of a model of the ensemble, with its own seed (below 2^63, as configurations need).
@@ -100,29 +121,30 @@ fn with_seed(config: &Config, number: u32) -> Config {
     config
 }
 
-/// Creates the folder of the pseudo-views, without those of an earlier run.
-fn empty_folder(sources: &[&ImageSource]) -> Result<(), OutputError> {
-    let Some(folder) = sources.first().and_then(|source| source.path.parent()) else {
-        return Ok(());
-    };
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(|source| OutputError::new(folder, source))?;
+/// Creates the folder of the pseudo-views. Removes the files of an earlier ensemble, and no others.
+fn clear_folder(sources: &[&ImageSource]) -> Result<PathBuf, OutputError> {
+    let folder = sources.first().and_then(|source| source.path.parent()).unwrap_or(Path::new(""));
+    create_folder(folder)?;
+    let unread = |source| OutputError::new(folder, source);
+    for file in fs::read_dir(folder).map_err(unread)? {
+        let path = file.map_err(unread)?.path();
+        let is_render = path.extension().is_some_and(|extension| extension == "png")
+            && path.file_stem().and_then(OsStr::to_str).is_some_and(|stem| {
+                stem.len() >= 5 && stem.bytes().all(|digit| digit.is_ascii_digit())
+            });
+        if is_render || path.file_name() == Some(OsStr::new(CAMERAS)) {
+            remove_if_there(&path)?;
+        }
     }
-    create_folder(folder).map(drop)
+    Ok(folder.to_owned())
 }
 
-/// Adds the render of model `number` (from 1) to the mean of those before. The mean is kept in 8 bits, so that each
-/// model adds a rounding error of at most half a step divided by the number of later models.
+/// Adds the render of model `number` (from 1) to the mean of those before. The mean has 8 bits, and the rounding after
+/// model k changes the mean of N models by at most k / (2 N) steps.
 fn add(source: &ImageSource, picture: Picture, number: u32) -> Result<(), TrainError> {
     let Picture { width, height, rgb } = picture;
-    let rgb = if number == 1 { rgb } else { mean_with(&earlier(source)?, &rgb, number) };
+    let rgb = if number == 1 { rgb } else { mean_with(&decode(source)?.rgb, &rgb, number) };
     Ok(write_png(&source.path, [width, height], &rgb, ExtendedColorType::Rgb8)?)
-}
-
-/// Reads the mean render of the earlier models.
-fn earlier(source: &ImageSource) -> Result<Vec<u8>, OutputError> {
-    let unread = |error| OutputError::new(&source.path, std::io::Error::other(error));
-    Ok(decode(source).map_err(unread)?.rgb)
 }
 
 /// Returns the mean of `number` values: the mean of all but the last, and the last.
@@ -134,15 +156,25 @@ fn mean_with(mean: &[u8], last: &[u8], number: u32) -> Vec<u8> {
     mean.iter().zip(last).map(of_two).collect()
 }
 
-/// Sink that passes on the warnings and memory fallbacks of a model of the ensemble. Its steps are no steps of the run.
-struct Warnings<'a> {
+/// Sink that passes on the warnings and memory fallbacks of the models of an ensemble. Their steps are no steps of the run.
+struct Problems<'a> {
     sink: &'a mut dyn Sink,
+    /// Warnings so far: each model has the same photographs.
+    known: BTreeSet<String>,
 }
 
-impl Sink for Warnings<'_> {
+impl Sink for Problems<'_> {
     fn on(&mut self, event: &Event) -> Result<(), OutputError> {
         match event {
-            Event::Warning { .. } | Event::Fallback { .. } => self.sink.on(event),
+            Event::Warning { message, .. } if self.known.insert(message.clone()) => {
+                self.sink.on(event)
+            }
+            Event::Fallback { change, held, budget, .. } => self.sink.on(&Event::Fallback {
+                iteration: 0,
+                change: *change,
+                held: *held,
+                budget: *budget,
+            }),
             _ => Ok(()),
         }
     }

@@ -195,8 +195,10 @@ pub enum Event {
 pub struct RunTimes {
     /// From the start of the program to the end of the run.
     pub wall_seconds: f64,
-    /// Before the first iteration.
+    /// Before the first iteration, without the ensemble.
     pub start_seconds: f64,
+    /// Training and rendering of the ensemble, which are part of the training time.
+    pub ensemble_seconds: f64,
     /// Evaluation, including its pictures.
     pub evaluation_seconds: f64,
     /// Writing files, or copying the model for the threads that write them.

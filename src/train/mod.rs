@@ -32,7 +32,7 @@ use rayon::prelude::*;
 use self::checkpoint::CheckpointError;
 use crate::backend::{DeviceError, Footprint};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, ImageError};
 use crate::files::OutputError;
 use crate::math::Real;
 use crate::math::linalg::mul;
@@ -70,6 +70,9 @@ pub enum TrainError {
     /// The checkpoint of the run cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// A render of the ensemble cannot be read again.
+    #[error(transparent)]
+    Render(#[from] ImageError),
     /// No image of the training views can be decoded.
     #[error(
         "none of the {views} training images can be decoded. The first says: {first}. Check the \

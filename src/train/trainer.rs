@@ -298,6 +298,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         mut visit: impl FnMut(usize, Picture) -> Result<(), TrainError>,
     ) -> Result<Option<usize>, TrainError> {
         self.writes = false;
+        self.feed.evaluations.clear();
         self.feed.schedule_decoding(self.device, self.pace.next_image());
         while self.iteration < self.setup.config.last_iteration() {
             self.prepare_step()?;
@@ -326,9 +327,9 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(Some(self.device.len(&self.model)))
     }
 
-    /// Counts seconds before the run, those of its ensemble, as training.
-    pub fn after_seconds(mut self, seconds: f64) -> Self {
-        self.clock.add_before(seconds);
+    /// Counts the seconds of the run's ensemble as training.
+    pub fn after_ensemble(mut self, seconds: f64) -> Self {
+        self.times.ensemble_seconds = seconds;
         self
     }
 
@@ -386,7 +387,8 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.warn_about_missed_target()?;
         self.reserve_checkpoint()?;
         self.save_missing(Milestones::after(&self.setup.config.output, self.last_step, lasts))?;
-        self.times.start_seconds = self.setup.began.elapsed().as_secs_f64();
+        self.times.start_seconds =
+            self.setup.began.elapsed().as_secs_f64() - self.times.ensemble_seconds;
         if self.iteration == 0 {
             self.keep_picture()?;
         }
@@ -431,7 +433,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         Ok(self.sink.on(&Event::Finished {
             iteration: self.iteration,
             gaussians: self.device.len(&self.model),
-            training_seconds: self.clock.seconds(),
+            training_seconds: self.times.ensemble_seconds + self.clock.seconds(),
             interrupted,
             peaks: self.peaks.peaks,
             times: self.times,

@@ -8,7 +8,7 @@ use splat::config::Config;
 use splat::dataset::Dataset;
 use splat::train::forecast::photographs;
 
-use crate::common::program::{TestFolder, Text as _, end, words};
+use crate::common::program::{TestFolder, end, ended, send, started_until, training, words};
 
 /// Two models of 20 iterations, then one of 80.
 const FLAGS: [&str; 6] = words(
@@ -35,28 +35,73 @@ fn a_run_that_stops_after_its_ensemble_goes_on_in_the_same_bytes() {
     assert_eq!(place.numbers("unbroken", "step", "iteration"), [10, 20, 30, 40, 50, 60, 70, 80]);
     assert!(!place.path("unbroken/checkpoints/chkpnt_20.safetensors").exists());
 
-    let went_on = place.path("unbroken").join("checkpoints/chkpnt_31.safetensors");
-    fs::create_dir_all(place.model().join("pseudo_views")).unwrap();
-    for file in fs::read_dir(place.path("unbroken/pseudo_views")).unwrap() {
-        let file = file.unwrap();
-        fs::copy(file.path(), place.model().join("pseudo_views").join(file.file_name())).unwrap();
-    }
-    place.train_from(&went_on, "model", &[]).done();
+    // The renders of the run that goes on are copied.
+    place.train_from(&place.checkpoint_of("unbroken", 31), "model", &[]).done();
     place.assert_same(["unbroken", "model"], 80);
+    place.train_from(&place.checkpoint_of("model", 80), "model", &["--iterations=90"]).done();
 }
 
 #[rstest]
-#[case::without_its_renders("images", &[])]
-#[case::with_cameras_of_another_seed("pseudo_views", &["--seed=4"])]
-fn a_run_that_cannot_use_its_renders_says_so(#[case] kept: &str, #[case] flags: &[&str]) {
+#[case::without_a_render("pseudo_views/00003.png", &[], "00003.png")]
+#[case::without_its_cameras("pseudo_views/cameras.json", &[], "cameras.json")]
+#[case::with_cameras_of_another_seed("input.ply", &["--seed=4"], "another --seed")]
+fn a_run_that_cannot_use_its_renders_goes_on_only_without_them(
+    #[case] lost: &str,
+    #[case] flags: &[&str],
+    #[case] why: &str,
+) {
     let place = trained(&[]);
-    let from = place.path("unbroken/pseudo_views");
-    fs::create_dir_all(place.model()).unwrap();
-    fs::rename(&from, place.model().join(kept)).unwrap();
+    fs::remove_file(place.path("unbroken").join(lost)).unwrap();
     let checkpoint = place.checkpoint_of("unbroken", 31);
-    let ended = place.train_from(&checkpoint, "model", flags).done();
-    ended.says(&["pseudo-views of --ensemble are missing or have other cameras"]);
+    let go_on = |flags: &[&str]| place.train_from(&checkpoint, "model", flags);
+    go_on(flags).refused(3, &[why, "--ensemble 0"]);
+    go_on(&[flags, &["--ensemble=0"]].concat()).done().says(&["photographs alone"]);
     assert_eq!(place.config("model").optimize.ensemble, 0);
+    assert!(!place.model().join("pseudo_views").exists());
+}
+
+#[test]
+fn a_run_without_its_renders_keeps_its_number_of_images() {
+    let place = TestFolder::with_scene();
+    let passes = ["--max-passes=2", "--checkpoint-iterations=40"];
+    place.trained_into("unbroken", 80, &[&FLAGS[..5], &passes].concat());
+    let checkpoint = place.checkpoint_of("unbroken", 40);
+    place.train_from(&checkpoint, "model", &["--ensemble=0"]).done();
+    // Two passes over 7 photographs and 14 renders, or six over photographs.
+    let images = |model: &str| place.numbers(model, "ended", "images");
+    assert_eq!((images("unbroken"), images("model")), (vec![42], vec![42]));
+    assert_eq!(place.config("model").optimize.max_passes, 6);
+}
+
+#[test]
+fn another_number_of_models_has_no_effect_on_a_run_that_goes_on() {
+    let place = trained(&[]);
+    let checkpoint = place.checkpoint_of("unbroken", 31);
+    place
+        .train_from(&checkpoint, "model", &["--ensemble=3"])
+        .done()
+        .says(&["--ensemble 3 has no effect: the ensemble of 2 is already trained"]);
+    place.assert_same(["unbroken", "model"], 80);
+    place.trained_into("alone", 40, &["--save-iterations=-1"]);
+    let alone = place.checkpoint_of("alone", 40);
+    let flags = ["--ensemble=2", "--iterations=50"];
+    place.train_from(&alone, "more", &flags).done().says(&["the run began without an ensemble"]);
+}
+
+#[test]
+fn an_interrupted_ensemble_starts_again_and_ends_in_the_same_bytes() {
+    let place = TestFolder::with_scene();
+    let flags = [&FLAGS[..5], &["--iterations=800"]].concat();
+    let begun = place.model().join("pseudo_views");
+    let child = started_until(training(&place, &flags), &begun.join("00000.png"));
+    send("INT", &child);
+    ended(child).ends(130).says(&["interrupted while the ensemble trains, without a checkpoint"]);
+    assert!(!place.model().join("checkpoints").exists());
+    // A file of the user stays.
+    fs::write(begun.join("mine.txt"), "mine").unwrap();
+    place.resume(&["--verbose"]).done().says(&["model 2 of 2"]);
+    place.trained_into("unbroken", 800, &FLAGS[..5]);
+    place.assert_same(["unbroken", "model"], 800);
 }
 
 #[test]
@@ -65,14 +110,17 @@ fn models_of_an_ensemble_change_the_result_and_count_as_training() {
     place.trained_into("alone", 80, &[&FLAGS[..], &["--ensemble=0"]].concat());
     assert!(!place.path("alone/pseudo_views").exists());
     assert!(place.ply_bytes("unbroken", 80) != place.ply_bytes("alone", 80));
-    let logged = place.read("unbroken/run.jsonl");
-    logged.assert_holds(&["model 1 of 2 of --ensemble", "model 2 of 2 of --ensemble"]);
+    let seconds = |key: &str| place.json("unbroken/summary.json")[key].as_f64().unwrap();
+    let finished = &place.events("unbroken", "finished")[0];
+    let of_ensemble = finished["ensemble_seconds"].as_f64().unwrap();
+    assert!(of_ensemble > 0.0 && seconds("training_seconds") > of_ensemble);
+    assert!(seconds("training_seconds") < seconds("wall_seconds"));
 }
 
 #[rstest]
 #[case::ranks(&["--ranks=2"], "several ranks train one model")]
 #[case::a_budget(&["--time-budget=1s"], "--ensemble has no effect with")]
-#[case::one_training_view(&["--test-views=7"], "the scene has 1 training views")]
+#[case::one_training_view(&["--test-views=7"], "an ensemble needs 2 to 200 training views, and the scene has 1")]
 fn an_ensemble_that_is_left_out_is_named(#[case] flags: &[&str], #[case] why: &str) {
     let place = TestFolder::with_scene();
     let flags = [&["--iterations=20", "--ensemble=2"], flags].concat();

@@ -36,12 +36,6 @@ impl TrainingClock {
         self.reported_seconds += seconds;
     }
 
-    /// Counts seconds before the first iteration as training.
-    pub(super) fn add_before(&mut self, seconds: f64) {
-        self.seconds += seconds;
-        self.reported_seconds += seconds;
-    }
-
     /// Returns the milliseconds since the last report.
     pub(super) fn take_report_ms(&mut self) -> f64 {
         let ms = (self.seconds - self.reported_seconds) * 1e3;

@@ -1,0 +1,110 @@
+//! Pseudo-views of a training: whether the run has some, and where their renders come from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+
+use super::exit::DataError;
+use super::parser::is_typed;
+use super::resolved_run::ResolvedRun;
+use super::scene::open_to_train;
+use crate::config::Config;
+use crate::dataset::{Dataset, PSEUDO_VIEWS, PSEUDO_VIEWS_OF};
+use crate::files::{OutputError, create_folder};
+use crate::train::ensemble::check_pseudo_views;
+
+/// Opens the scene, with pseudo-views if the run trains on some. Settles the number of models. Names an `--ensemble` that
+/// has no effect. `from`: model folder that holds the renders of a run that goes on.
+pub(super) fn open_with_pseudo_views(
+    resolved: &mut ResolvedRun,
+    matches: &ArgMatches,
+    from: &Path,
+) -> anyhow::Result<Dataset> {
+    let before = resolved.checkpoint.as_ref().map(|run| run.about.config.clone());
+    let is_typed = is_typed(matches, "ensemble");
+    match &before {
+        None => {}
+        Some(before) if before.distils() => {
+            keep_ensemble(before, &mut resolved.config);
+        }
+        Some(_) => {
+            if is_typed && resolved.config.distils() {
+                tracing::warn!("--ensemble has no effect: the run began without an ensemble");
+            }
+            resolved.config.optimize.ensemble = 0;
+        }
+    }
+    let config = &mut resolved.config;
+    if !config.distils() {
+        config.optimize.ensemble = 0;
+        let dataset = open_to_train(config)?;
+        if before.is_some_and(|before| before.distils()) {
+            tracing::warn!(
+                "the run goes on with photographs alone, without the pseudo-views of --ensemble"
+            );
+            keep_length(config, &dataset);
+        }
+        return Ok(dataset);
+    }
+    let dataset = open_to_train(config)?;
+    if dataset.pseudo.is_empty() {
+        if is_typed {
+            tracing::warn!(
+                "--ensemble has no effect: an ensemble needs {} to {} training views, and the scene has {}",
+                PSEUDO_VIEWS_OF.start(),
+                PSEUDO_VIEWS_OF.end(),
+                dataset.train.len()
+            );
+        }
+        config.optimize.ensemble = 0;
+    } else if before.is_some() {
+        check_pseudo_views(&dataset, &from.join(PSEUDO_VIEWS)).map_err(|problem| {
+            DataError(format!(
+                "{problem}. The run was trained with these renders: restore them, or go on with photographs alone with \
+                 --ensemble 0"
+            ))
+        })?;
+    }
+    Ok(dataset)
+}
+
+/// Keeps the number of models of a run that goes on. 0 leaves its renders out.
+fn keep_ensemble(before: &Config, now: &mut Config) {
+    let [had, wanted] = [before, now].map(|config| config.optimize.ensemble);
+    if wanted != 0 && wanted != had {
+        tracing::warn!(
+            "--ensemble {wanted} has no effect: the ensemble of {had} is already trained"
+        );
+        now.optimize.ensemble = had;
+    }
+}
+
+/// Keeps the number of images of a run that goes on without its pseudo-views, since fewer views make a pass.
+fn keep_length(config: &mut Config, dataset: &Dataset) {
+    let photographs = dataset.train.len();
+    let all = photographs + Dataset::pseudo_views_of(photographs);
+    for passes in [&mut config.optimize.min_passes, &mut config.optimize.max_passes] {
+        let images = u64::from(*passes) * all as u64;
+        *passes = u32::try_from(images.div_ceil(photographs.max(1) as u64)).unwrap_or(u32::MAX);
+    }
+}
+
+/// Copies the renders of a run that goes on in another folder.
+pub(super) fn copy_pseudo_views(from: &Path, to: &Path) -> Result<(), OutputError> {
+    let [from, to] = [from, to].map(|model| model.join(PSEUDO_VIEWS));
+    create_folder(&to)?;
+    let unread = |source| OutputError::new(&from, source);
+    for file in fs::read_dir(&from).map_err(unread)? {
+        let file = file.map_err(unread)?.path();
+        let Some(name) = file.file_name() else { continue };
+        let copy: PathBuf = to.join(name);
+        fs::copy(&file, &copy).map_err(|source| OutputError::new(&copy, source))?;
+    }
+    Ok(())
+}
+
+/// Returns the model folder that a checkpoint belongs to.
+pub(super) fn model_of_checkpoint(checkpoint: &Path) -> PathBuf {
+    checkpoint.parent().and_then(Path::parent).map_or_else(PathBuf::new, Path::to_owned)
+}
