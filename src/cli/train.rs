@@ -256,7 +256,7 @@ impl Task for Training<'_> {
         let checkpoint = resolved.checkpoint.take();
         let command = resume_command(args, &resolved);
         let begin = match checkpoint {
-            Some(checkpoint) => Begin::Checkpoint(checkpoint),
+            Some(checkpoint) => Begin::Checkpoint(Box::new(checkpoint)),
             None => Begin::Model(start.first(&resolved.config, &dataset)),
         };
         let most = usize::try_from(limit.most).unwrap_or(usize::MAX);
@@ -299,7 +299,7 @@ impl Task for Training<'_> {
         };
         let trainer = match begin {
             Begin::Checkpoint(checkpoint) => {
-                Trainer::resume(setup, device, &mut sinks, checkpoint)?
+                Trainer::resume(setup, device, &mut sinks, *checkpoint)?
             }
             Begin::Model(First::Gaussians(gaussians)) => {
                 Trainer::start(setup, device, &mut sinks, &gaussians)?
@@ -326,7 +326,7 @@ impl Task for Training<'_> {
 
 /// State with which training begins.
 enum Begin {
-    Checkpoint(StoredCheckpoint),
+    Checkpoint(Box<StoredCheckpoint>),
     Model(First),
 }
 

@@ -221,7 +221,7 @@ impl<'a> Feed<'a> {
             order.extend(self.other_of(later, view));
         }
         self.left_out = order.iter().copied().filter(|&view| device.is_resident(view)).collect();
-        let ahead = (2 * self.order.len()).max(EVALUATED_AHEAD);
+        let ahead = (2 * self.order.view_count()).max(EVALUATED_AHEAD);
         let soon = number..=number.saturating_add(u32::try_from(ahead).unwrap_or(u32::MAX));
         if self.evaluations.iter().any(|at| soon.contains(at)) {
             order.extend(self.views.split(Split::Test));
@@ -258,7 +258,7 @@ impl<'a> Feed<'a> {
 
     /// Returns the epoch of image `number`, from 0.
     fn epoch_of(&self, number: u32) -> usize {
-        number.saturating_sub(1) as usize / self.order.len().max(1)
+        number.saturating_sub(1) as usize / self.order.view_count().max(1)
     }
 
     fn try_view<B: Device>(&mut self, device: &B, number: u32, view: usize) -> Option<Chosen> {

@@ -155,7 +155,7 @@ impl ViewOrder {
     }
 
     /// Returns the number of views.
-    pub fn len(&self) -> usize {
+    pub fn view_count(&self) -> usize {
         self.views.len()
     }
 

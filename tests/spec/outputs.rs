@@ -124,6 +124,7 @@ fn finished(iteration: u32, interrupted: bool) -> Event {
     let times = RunTimes {
         wall_seconds: 4.0,
         start_seconds: 0.5,
+        ensemble_seconds: 0.0,
         evaluation_seconds: 1.25,
         saving_seconds: 0.25,
         waiting_seconds: 0.125,
