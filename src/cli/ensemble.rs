@@ -39,11 +39,11 @@ pub(super) fn open_with_pseudo_views(
     if !config.distils() {
         config.optimize.ensemble = 0;
         let dataset = open_to_train(config)?;
-        if before.is_some_and(|before| before.distils()) {
+        if let Some(before) = before.filter(Config::distils) {
             tracing::warn!(
                 "the run goes on with photographs alone, without the pseudo-views of --ensemble"
             );
-            keep_length(config, &dataset);
+            keep_length(&before, config, &dataset);
         }
         return Ok(dataset);
     }
@@ -80,13 +80,19 @@ fn keep_ensemble(before: &Config, now: &mut Config) {
     }
 }
 
-/// Keeps the number of images of a run that goes on without its pseudo-views, since fewer views make a pass.
-fn keep_length(config: &mut Config, dataset: &Dataset) {
+/// Keeps the number of images of a run that goes on without its pseudo-views, since fewer views make a pass. Limits that
+/// have changed since stay.
+fn keep_length(before: &Config, now: &mut Config, dataset: &Dataset) {
     let photographs = dataset.train.len();
     let all = photographs + Dataset::pseudo_views_of(photographs);
-    for passes in [&mut config.optimize.min_passes, &mut config.optimize.max_passes] {
-        let images = u64::from(*passes) * all as u64;
-        *passes = u32::try_from(images.div_ceil(photographs.max(1) as u64)).unwrap_or(u32::MAX);
+    let (before, now) = (&before.optimize, &mut now.optimize);
+    for (passes, before) in
+        [(&mut now.min_passes, before.min_passes), (&mut now.max_passes, before.max_passes)]
+    {
+        let images = u64::from(before) * all as u64;
+        if *passes == before {
+            *passes = u32::try_from(images.div_ceil(photographs.max(1) as u64)).unwrap_or(u32::MAX);
+        }
     }
 }
 
