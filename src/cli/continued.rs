@@ -126,7 +126,7 @@ pub(super) fn check_iterations_left(
     }
     let (path, passed) = (path.display(), about.progress());
     let photographs = about.train_views.len();
-    let pseudo = if now.distils() { Dataset::pseudo_views_of(photographs) } else { 0 };
+    let pseudo = if about.config.distils() { Dataset::pseudo_views_of(photographs) } else { 0 };
     let views = (photographs + pseudo) as u64;
     // A run with few views may raise the limit.
     let passes =

@@ -1,5 +1,6 @@
 //! Pseudo-views of a training: whether the run has some, and where their renders come from.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,11 +9,11 @@ use clap::ArgMatches;
 use super::exit::DataError;
 use super::parser::is_typed;
 use super::resolved_run::ResolvedRun;
-use super::scene::open_to_train;
+use super::scene::{absolute, open_to_train};
 use crate::config::Config;
 use crate::dataset::{Dataset, PSEUDO_VIEWS, PSEUDO_VIEWS_OF};
 use crate::files::{OutputError, create_folder};
-use crate::train::ensemble::check_pseudo_views;
+use crate::train::ensemble::{CAMERAS, check_pseudo_views};
 
 /// Opens the scene, with pseudo-views if the run trains on some. Settles the number of models. Names an `--ensemble` that
 /// has no effect. `from`: model folder that holds the renders of a run that goes on.
@@ -49,7 +50,7 @@ pub(super) fn open_with_pseudo_views(
     }
     let dataset = open_to_train(config)?;
     if dataset.pseudo.is_empty() {
-        if is_typed {
+        if is_typed || before.is_some() {
             tracing::warn!(
                 "--ensemble has no effect: an ensemble needs {} to {} training views, and the scene has {}",
                 PSEUDO_VIEWS_OF.start(),
@@ -96,21 +97,20 @@ fn keep_length(before: &Config, now: &mut Config, dataset: &Dataset) {
     }
 }
 
-/// Copies the renders of a run that goes on in another folder.
-pub(super) fn copy_pseudo_views(from: &Path, to: &Path) -> Result<(), OutputError> {
+/// Copies the renders of a run that goes on in another folder, and checks the copies.
+pub(super) fn copy_pseudo_views(dataset: &Dataset, from: &Path, to: &Path) -> anyhow::Result<()> {
     let [from, to] = [from, to].map(|model| model.join(PSEUDO_VIEWS));
     create_folder(&to)?;
-    let unread = |source| OutputError::new(&from, source);
-    for file in fs::read_dir(&from).map_err(unread)? {
-        let file = file.map_err(unread)?.path();
-        let Some(name) = file.file_name() else { continue };
-        let copy: PathBuf = to.join(name);
-        fs::copy(&file, &copy).map_err(|source| OutputError::new(&copy, source))?;
+    let renders =
+        dataset.pseudo.iter().filter_map(|&index| dataset.sources[index].path.file_name());
+    for name in renders.chain([OsStr::new(CAMERAS)]).filter(|_| from != to) {
+        let copy = to.join(name);
+        fs::copy(from.join(name), &copy).map_err(|source| OutputError::new(&copy, source))?;
     }
-    Ok(())
+    Ok(check_pseudo_views(dataset, &to).map_err(DataError)?)
 }
 
-/// Returns the model folder that a checkpoint belongs to.
+/// Returns the absolute path of the model folder that a checkpoint belongs to.
 pub(super) fn model_of_checkpoint(checkpoint: &Path) -> PathBuf {
-    checkpoint.parent().and_then(Path::parent).map_or_else(PathBuf::new, Path::to_owned)
+    absolute(checkpoint).ancestors().nth(2).unwrap_or(Path::new("")).to_owned()
 }

@@ -219,9 +219,7 @@ impl Task for Training<'_> {
         if let Some(most) = room.gaussians {
             device.limit_rows(usize::try_from(most).unwrap_or(usize::MAX));
         }
-        // The renders of an ensemble exist only after it, and some loaders decode all images when they are opened.
-        let decoded = if resolved.checkpoint.is_some() { &dataset } else { &*photographs };
-        let mut images = open_images(decoded, &resolved.config.memory, room.taken)?;
+        let mut images = open_images(&photographs, &resolved.config.memory, room.taken)?;
         check_not_all_hidden(&dataset, &images)?;
         // A single run decodes photographs here, after the memory check, because decoding is not
         // part of the run's memory. Only silhouettes of a scene without points were read before.
@@ -240,10 +238,12 @@ impl Task for Training<'_> {
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);
         // Until the ensemble is trained, config.toml holds the options from which its models' follow.
-        let before_ensemble = of_ensemble.is_some().then_some(&before_passes);
-        resolved.prepare_folder(&photographs, &start.points(), &trained, before_ensemble)?;
+        let until_ensemble =
+            of_ensemble.is_some().then(|| resolved.config.until_ensemble(&before_passes));
+        let stored = until_ensemble.as_ref();
+        resolved.prepare_folder(&photographs, &start.points(), &trained, stored)?;
         if !dataset.pseudo.is_empty() && has_other_folder {
-            copy_pseudo_views(&model_before, &resolved.model_path)?;
+            copy_pseudo_views(&dataset, &model_before, &absolute(&resolved.model_path))?;
         }
 
         let mut sinks =
@@ -283,6 +283,9 @@ impl Task for Training<'_> {
                 ensemble_seconds = seconds;
             }
             write_config(&resolved.model_path, &resolved.config)?;
+        }
+        if !dataset.pseudo.is_empty() {
+            // The renders are there only now, and some loaders decode all images when they are opened.
             drop(images);
             images = open_images(&dataset, &resolved.config.memory, room.taken)?;
         }

@@ -127,7 +127,7 @@ options! {
         ///
         /// Each of the N models has a quarter of the iterations and its own seed. Their mean renders at up to 300 cameras
         /// between the training views are written to `MODEL/pseudo_views`, and train the final model as photographs do
-        /// (knowledge distillation, Hinton et al. 2015). Errors that single models make average out. Passes count these
+        /// (knowledge distillation, Hinton et al. 2015). Errors of single models average out. Passes count these
         /// views. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
         #[arg(value_name = "N")]
         ensemble: u32 = 0, is |models| holds(*models <= MOST_MODELS, models, "0 to 16"),

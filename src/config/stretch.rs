@@ -222,15 +222,11 @@ impl Config {
     /// Returns the options of a model of `--ensemble`: a quarter of the iterations, with schedules that keep their
     /// shares. `before`: the configuration before pass limits of the final model were settled.
     pub fn of_ensemble_model(&self, before: &Self) -> Self {
-        let mut config = self.clone();
+        let mut config = self.with_passes_of(before);
         let (optimize, densify) = (&mut config.optimize, &mut config.densify);
         optimize.ensemble = 0;
         config.output.timelapse = None;
         densify.target_gaussians = None;
-        optimize.max_passes = before.optimize.max_passes;
-        optimize.few_view_passes = before.optimize.few_view_passes;
-        densify.densify_until_iter = before.densify.densify_until_iter;
-        densify.opacity_reset_interval = before.densify.opacity_reset_interval;
         for value in [
             &mut optimize.iterations,
             &mut optimize.position_lr_max_steps,
@@ -250,6 +246,24 @@ impl Config {
         }
         let latest = densify.densify_until_iter / u32::try_from(LATEST_START).unwrap_or(1);
         densify.densify_from_iter = densify.densify_from_iter.min(latest);
+        config
+    }
+
+    /// Returns the options that a run stores until its ensemble is trained, so that another start settles what its
+    /// models need again. `before`: see [`Self::of_ensemble_model`] and [`Self::learn_from_renders`].
+    pub fn until_ensemble(&self, before: &Self) -> Self {
+        let mut config = self.with_passes_of(before);
+        config.optimize.reg_reach = before.optimize.reg_reach;
+        config.densify.training_background = before.densify.training_background;
+        config
+    }
+
+    fn with_passes_of(&self, before: &Self) -> Self {
+        let mut config = self.clone();
+        config.optimize.max_passes = before.optimize.max_passes;
+        config.optimize.few_view_passes = before.optimize.few_view_passes;
+        config.densify.densify_until_iter = before.densify.densify_until_iter;
+        config.densify.opacity_reset_interval = before.densify.opacity_reset_interval;
         config
     }
 

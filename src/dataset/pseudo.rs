@@ -4,7 +4,9 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use super::{Dataset, ImageSource, Pose, View, evenly_spread};
-use crate::math::linalg::{Mat3, Vec3, add, dot, length, mul, quaternion, rotation, scale, sub};
+use crate::math::linalg::{
+    Vec3, add, dot, length, mul, quaternion, rotation, scale, sub, transpose,
+};
 use crate::math::quantile::median;
 use crate::math::random::{RandomStream, RandomUse};
 
@@ -101,16 +103,12 @@ impl Dataset {
 fn between(from: &Pose, to: &Pose, share: f64) -> Pose {
     let mix = |from: Vec3<f64>, to: Vec3<f64>| add(scale(from, 1.0 - share), scale(to, share));
     let centre = mix(from.centre_world(), to.centre_world());
-    let [one, other] = [from, to].map(|pose| quaternion(columns(&pose.rotation)));
+    let [one, other] = [from, to].map(|pose| quaternion(transpose(&pose.rotation)));
     // Both signs of a quaternion are the same rotation. The mean needs those of the shorter arc.
     let cosine: f64 = one.iter().zip(other).map(|(a, b)| a * b).sum();
     let sign = if cosine < 0.0 { -share } else { share };
     let rotation = rotation([0, 1, 2, 3].map(|at| one[at] * (1.0 - share) + sign * other[at]));
     Pose { rotation, translation: scale(mul(&rotation, centre), -1.0) }
-}
-
-fn columns(matrix: &Mat3<f64>) -> [Vec3<f64>; 3] {
-    [0, 1, 2].map(|column| [0, 1, 2].map(|row| matrix[row][column]))
 }
 
 #[cfg(test)]

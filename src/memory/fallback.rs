@@ -275,7 +275,7 @@ impl FallbackPolicy {
         self.given_up.iter().any(|&(given, _)| given == fallback)
     }
 
-    /// Sets the time, in iterations. It goes back when another model of an ensemble begins.
+    /// Sets the time, in iterations. The time goes back when another model of an ensemble begins.
     pub fn set_time(&mut self, iteration: u64) {
         if iteration < self.now {
             self.given_up.iter_mut().for_each(|(_, at)| *at = (*at).min(iteration));

@@ -84,7 +84,7 @@ pub fn draw_pseudo_views<B: TrainDevice>(
 }
 
 /// File with the cameras of the pseudo-views and the sizes of their renders, beside these.
-const CAMERAS: &str = "cameras.json";
+pub const CAMERAS: &str = "cameras.json";
 
 /// Checks that a folder has the renders of all pseudo-views, and that they were drawn from these cameras. Returns what is
 /// wrong.

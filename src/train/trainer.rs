@@ -61,7 +61,7 @@ use super::terms::{self, TrainingStage, ViewExtras};
 use super::view_step::{MeanLosses, ViewInputs, ViewOutputs, adam_step, add_gradients};
 use super::{MemoryFallbacks, SceneScale, TrainError, least_near, scene_cube};
 use crate::backend::{
-    AdamStep, Adjust, DeviceError, Extra, FallbackState, Held as _, Pending, RankOutcome, RankView,
+    AdamStep, Adjust, DeviceError, FallbackState, Held as _, Pending, RankOutcome, RankView,
     RenderRequest, RenderSettings, Statistics, Terms, Topic, TrainDevice, ViewSetup,
 };
 use crate::config::{Config, PrimitiveName, SugarOptions};
@@ -317,9 +317,12 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             ..RenderSettings::DEFAULT
         };
         for (at, view) in views.iter().enumerate() {
+            if self.setup.stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
             let picture = self.with_memory_retry(|run| {
-                let plain = RenderRequest { extra: Extra::None, corrects_colors: false };
-                let frame = run.device.render(&run.model, view, &settings, plain)?;
+                let image = RenderRequest::IMAGE;
+                let frame = run.device.render(&run.model, view, &settings, image)?;
                 Ok(render_picture(&run.device.image(&frame)?))
             })?;
             visit(at, picture)?;
