@@ -10,10 +10,11 @@ use super::exit::DataError;
 use super::parser::is_typed;
 use super::resolved_run::ResolvedRun;
 use super::scene::{absolute, open_to_train};
+use super::settle::settle_passes;
 use crate::config::Config;
 use crate::dataset::{Dataset, PSEUDO_VIEWS, PSEUDO_VIEWS_OF};
 use crate::files::{OutputError, create_folder};
-use crate::train::ensemble::{CAMERAS, check_pseudo_views};
+use crate::train::ensemble::{CAMERAS, Ensemble, check_pseudo_views};
 
 /// Opens the scene, with pseudo-views if the run trains on some. Settles the number of models. Names an `--ensemble` that
 /// has no effect. `from`: model folder that holds the renders of a run that goes on.
@@ -27,7 +28,7 @@ pub(super) fn open_with_pseudo_views(
     match &before {
         None => {}
         Some(before) if before.distils() => {
-            keep_ensemble(before, &mut resolved.config);
+            keep_ensemble(before, &mut resolved.config, is_typed);
         }
         Some(_) => {
             if is_typed && resolved.config.distils() {
@@ -70,13 +71,43 @@ pub(super) fn open_with_pseudo_views(
     Ok(dataset)
 }
 
+/// Settles the options of the final model after its ensemble. Returns the seconds of the ensemble, or `None` if the run
+/// was stopped. `before`: the options before limits of passes followed from the training views.
+pub(super) fn settle_ensemble(
+    config: &mut Config,
+    done: Ensemble,
+    before: &Config,
+    photographs: &Dataset,
+    is_typed: bool,
+) -> Option<f64> {
+    match done {
+        Ensemble::Stopped => None,
+        Ensemble::Drawn { models, seconds } => {
+            config.optimize.ensemble = models;
+            config.learn_from_renders(before);
+            Some(seconds)
+        }
+        Ensemble::TooShort { seconds } => {
+            if is_typed {
+                tracing::warn!("--ensemble has no effect: --time-budget is too short for it");
+            }
+            *config = config.with_passes_of(before);
+            config.optimize.ensemble = 0;
+            settle_passes(config, photographs.train.len(), photographs.train_pixels());
+            Some(seconds)
+        }
+    }
+}
+
 /// Keeps the number of models of a run that goes on. 0 leaves its renders out.
-fn keep_ensemble(before: &Config, now: &mut Config) {
-    let [had, wanted] = [before, now].map(|config| config.optimize.ensemble);
+fn keep_ensemble(before: &Config, now: &mut Config, is_typed: bool) {
+    let [had, wanted] = [before, &*now].map(|config| config.optimize.ensemble);
     if wanted != 0 && wanted != had {
-        tracing::warn!(
-            "--ensemble {wanted} has no effect: the ensemble of {had} is already trained"
-        );
+        if is_typed {
+            tracing::warn!(
+                "--ensemble {wanted} has no effect: the ensemble of {had} is already trained"
+            );
+        }
         now.optimize.ensemble = had;
     }
 }

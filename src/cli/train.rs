@@ -9,7 +9,9 @@ use clap::ArgMatches;
 use super::check::check;
 use super::clean::clean_trained;
 use super::device::{self, DeviceOptions, REBUILD, Task};
-use super::ensemble::{copy_pseudo_views, model_of_checkpoint, open_with_pseudo_views};
+use super::ensemble::{
+    copy_pseudo_views, model_of_checkpoint, open_with_pseudo_views, settle_ensemble,
+};
 use super::exit::{EnsembleInterrupted, NothingToTrain, OutOfMemory, OutOfSpace, UsageError};
 use super::folder::{TrainedViews, write_config};
 use super::held_out::check_held_out;
@@ -229,9 +231,10 @@ impl Task for Training<'_> {
         }
         let is_new = resolved.checkpoint.is_none();
         let of_ensemble = (resolved.config.distils() && is_new).then(|| {
-            let mut config = resolved.config.of_ensemble_model(&before_passes);
+            let photographs = &photographs;
+            let mut config =
+                resolved.config.of_ensemble_model(&before_passes, photographs.train.len());
             settle_passes(&mut config, photographs.train.len(), photographs.train_pixels());
-            resolved.config.learn_from_renders(&before_passes);
             config
         });
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
@@ -273,25 +276,32 @@ impl Task for Training<'_> {
                     began: started,
                     stop: &stop,
                 };
+                let final_images = resolved.config.optimize.most_images(views);
                 let models = resolved.config.optimize.ensemble;
-                let ensemble = EnsembleSetup { model, models, dataset: &dataset };
-                let drawn = draw_pseudo_views(&ensemble, device, &mut sinks, first)
+                let ensemble = EnsembleSetup { model, models, dataset: &dataset, final_images };
+                let done = draw_pseudo_views(&ensemble, device, &mut sinks, first)
                     .map_err(|error| add_command(error, &resolved, &command))?;
-                let Some(seconds) = drawn else {
+                let Some(seconds) = settle_ensemble(
+                    &mut resolved.config,
+                    done,
+                    &before_passes,
+                    &photographs,
+                    is_typed("ensemble"),
+                ) else {
                     return Err(EnsembleInterrupted { command }.into());
                 };
                 ensemble_seconds = seconds;
             }
             write_config(&resolved.model_path, &resolved.config)?;
         }
+        let dataset: &Dataset = if resolved.config.distils() { &dataset } else { &photographs };
         if !dataset.pseudo.is_empty() {
             // The renders are there only now, and some loaders decode all images when they are opened.
             drop(images);
-            images = open_images(&dataset, &resolved.config.memory, room.taken)?;
+            images = open_images(dataset, &resolved.config.memory, room.taken)?;
         }
-        drop(photographs);
         let setup = TrainerSetup {
-            dataset: &dataset,
+            dataset,
             images: &images,
             config: &resolved.config,
             most,

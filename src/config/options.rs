@@ -37,10 +37,10 @@ const NO_DEPTHS: Idle<Config> = when(|config| config.scene.depths.is_none(), "wi
 const NO_NORMALS: Idle<Config> =
     when(|config| config.optimize.normals.is_none(), "without --normals");
 /// Largest number of models of an ensemble.
-const MOST_MODELS: u32 = 16;
+const MOST_MODELS: u32 = 32;
 
-const NO_ENSEMBLE: &str = "with surfels or triangles, --regularize, -c, --time-budget, --until-psnr, --exposure, \
-     --bilateral-grid, or --random-background";
+const NO_ENSEMBLE: &str = "with surfels or triangles, --regularize, -c, --until-psnr, --exposure, --bilateral-grid, or \
+     --random-background";
 
 const INIT: Idle<Config> = when(|config| config.optimize.init.is_some(), "with --init");
 
@@ -128,9 +128,9 @@ options! {
         /// Each of the N models has a quarter of the iterations and its own seed. Their mean renders at up to 300 cameras
         /// between the training views are written to `MODEL/pseudo_views`, and train the final model as photographs do
         /// (knowledge distillation, Hinton et al. 2015). Errors of single models average out. Passes count these
-        /// views. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
+        /// views. With --time-budget, as many of the N models are trained as the budget allows. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
         #[arg(value_name = "N")]
-        ensemble: u32 = 0, is |models| holds(*models <= MOST_MODELS, models, "0 to 16"),
+        ensemble: u32 = 0, is |models| holds(*models <= MOST_MODELS, models, "0 to 32"),
             idle when(
                 |config| config.optimize.ensemble > 0 && !config.can_distil(), NO_ENSEMBLE
             );

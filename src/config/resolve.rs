@@ -17,7 +17,7 @@ use super::schema::{Section, sections};
 use super::splits::{NAMED, give_way};
 use super::strategy::Implied;
 use super::stretch::{
-    LENGTH, follows_iterations, free_passes, has_clock, raise_passes, stretched, triangles_for,
+    LENGTH, follow_clock, follows_iterations, free_passes, has_clock, stretched, triangles_for,
 };
 use super::sugar::{Regularize, SugarSchedule};
 use super::values::holds;
@@ -137,7 +137,7 @@ impl Layers<'_> {
             let layers: Vec<Table> = std::iter::once(base).chain(above.iter().cloned()).collect();
             let mut usual = stretched(name, read_preset(name)?, &layers);
             if layers.iter().any(has_clock) {
-                raise_passes(&mut usual);
+                follow_clock(name, &mut usual);
             }
             keep_base_values(&mut usual, &table);
             overlay(&mut table, usual);
@@ -179,7 +179,7 @@ impl Layers<'_> {
             let mut preset = stretched(name, read_preset(name)?, &layers);
             // The clock of an earlier run continues.
             if layers.iter().chain(&self.base_table()?).any(has_clock) {
-                raise_passes(&mut preset);
+                follow_clock(name, &mut preset);
             }
             layers.insert(0, preset);
         }

@@ -117,6 +117,8 @@ pub(super) const LENGTH: &str = "iterations";
 /// Limits of passes, which only fit the preset's own length.
 const PASSES: [&str; 3] = ["min_passes", MAX_PASSES, FEW_VIEW_PASSES];
 
+const ENSEMBLE: &str = "ensemble";
+
 const FEW_VIEW_PASSES: &str = "few_view_passes";
 
 /// Options that few training views may change.
@@ -176,8 +178,18 @@ fn clear_limits(layer: &mut Table, limits: &[&str]) {
     }
 }
 
-/// Raises the pass limit of a preset or an earlier run, so that a time budget can be used up.
-pub(super) fn raise_passes(layer: &mut Table) {
+/// Changes a preset so that a time budget can be used up: more passes, and an ensemble if its schedules scale with the
+/// length.
+pub(super) fn follow_clock(name: &str, preset: &mut Table) {
+    raise_passes(preset);
+    let section = preset.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
+    if let Some(section) = section.filter(|_| follows_iterations(name)) {
+        section.insert(ENSEMBLE.to_owned(), MODELS_BY_CLOCK.into());
+    }
+}
+
+/// Raises the pass limit of an earlier run, so that a time budget can be used up.
+fn raise_passes(layer: &mut Table) {
     let most = integer_mut(layer, OptimizeOptions::NAME, MAX_PASSES);
     if let Some(most) = most.filter(|most| **most > 0) {
         *most = (*most).max(PASSES_BY_CLOCK);
@@ -215,18 +227,32 @@ pub(super) fn triangles_for(values: &mut Table, iterations: u32) {
 /// Divisor of the iterations of a model of `--ensemble`.
 const ENSEMBLE_DIVISOR: u32 = 4;
 
+/// Images of a model of `--ensemble` in a run with a time budget: those of `fast`.
+const MODEL_IMAGES: u32 = 6000;
+
+/// Largest number of models of an ensemble that a time budget adds to a preset.
+const MODELS_BY_CLOCK: i64 = 32;
+
 /// Shortest start, interval and opacity halving of density control in a model of `--ensemble`: those of `fast`.
 const MIN_ENSEMBLE_INTERVALS: [u32; 3] = [500, 100, 500];
 
 impl Config {
     /// Returns the options of a model of `--ensemble`: a quarter of the iterations, with schedules that keep their
-    /// shares. `before`: the configuration before pass limits of the final model were settled.
-    pub fn of_ensemble_model(&self, before: &Self) -> Self {
+    /// shares. With a time budget the schedules follow the clock, and the model has the images of `fast`. `before`: the
+    /// configuration before pass limits of the final model were settled. `photographs`: number of training views.
+    pub fn of_ensemble_model(&self, before: &Self, photographs: usize) -> Self {
         let mut config = self.with_passes_of(before);
         let (optimize, densify) = (&mut config.optimize, &mut config.densify);
         optimize.ensemble = 0;
         config.output.timelapse = None;
         densify.target_gaussians = None;
+        if optimize.time_budget.is_some() {
+            let views = u32::try_from(photographs).unwrap_or(u32::MAX).max(1);
+            let passes = MODEL_IMAGES.div_ceil(views).max(optimize.min_passes);
+            let is_limited = optimize.max_passes > 0;
+            optimize.max_passes = if is_limited { optimize.max_passes.min(passes) } else { passes };
+            return config;
+        }
         for value in [
             &mut optimize.iterations,
             &mut optimize.position_lr_max_steps,
@@ -258,7 +284,8 @@ impl Config {
         config
     }
 
-    fn with_passes_of(&self, before: &Self) -> Self {
+    /// Returns these options with the pass limits, and what follows from them, of `before`.
+    pub fn with_passes_of(&self, before: &Self) -> Self {
         let mut config = self.clone();
         config.optimize.max_passes = before.optimize.max_passes;
         config.optimize.few_view_passes = before.optimize.few_view_passes;
@@ -314,10 +341,45 @@ mod tests {
         settled.optimize.few_view_passes = 0;
         settled.optimize.max_passes = 76;
         settled.densify.opacity_reset_interval = 1500;
-        let model = settled.of_ensemble_model(&best);
+        let model = settled.of_ensemble_model(&best, 26);
         assert_eq!(model.optimize, fast.optimize);
         let pixels_per_gaussian = best.densify.pixels_per_gaussian;
         assert_eq!(model.densify, DensifyOptions { pixels_per_gaussian, ..fast.densify });
+    }
+
+    #[test]
+    fn with_a_time_budget_a_model_of_an_ensemble_has_the_schedules_of_the_run_and_the_images_of_fast()
+     {
+        let mut before = Config::from_toml("fast", preset_text("fast").unwrap()).unwrap();
+        before.optimize.max_passes = 100;
+        before.optimize.time_budget = "20s".parse().ok();
+        let passes = |max_passes, views| {
+            let mut config = before.clone();
+            config.optimize.max_passes = max_passes;
+            let model = config.of_ensemble_model(&config, views);
+            assert_eq!(model.densify, before.densify);
+            assert_eq!(model.optimize.iterations, before.optimize.iterations);
+            model.optimize.max_passes
+        };
+        // 6,000 images, 28 passes over many views, and the run's own limit.
+        assert_eq!([80, 200, 300, 26].map(|views| passes(100, views)), [75, 30, 28, 100]);
+        assert_eq!(passes(0, 26), 231);
+    }
+
+    #[test]
+    fn a_clock_adds_passes_and_an_ensemble_to_presets_that_scale() {
+        let changed = |name| {
+            let mut preset: Table = preset_text(name).unwrap().parse().unwrap();
+            let before = preset.clone();
+            follow_clock(name, &mut preset);
+            let number = |key| integer_mut(&mut preset, OptimizeOptions::NAME, key).copied();
+            let found = [MAX_PASSES, ENSEMBLE].map(number);
+            (found, preset == before)
+        };
+        for name in PRESETS {
+            assert_eq!(changed(name).0, [Some(100), Some(32)], "{name}");
+        }
+        assert!(changed("mcmc").1);
     }
 
     #[test]

@@ -149,11 +149,10 @@ impl Config {
     /// their own.
     pub fn can_distil(&self) -> bool {
         let options = &self.optimize;
-        let is_one_length = options.time_budget.is_none() && options.until_psnr.is_none();
         let has_own_colors = options.exposure || options.bilateral_grid;
         options.primitive == PrimitiveName::Gaussians
             && !self.has_coarse_stage()
-            && is_one_length
+            && options.until_psnr.is_none()
             && !has_own_colors
             && !options.random_background
     }
@@ -172,6 +171,11 @@ impl OptimizeOptions {
     pub fn weights_masked_pixels(&self) -> bool {
         let has_own_colors = self.exposure || self.bilateral_grid;
         self.empty_weight > 0.0 && self.reg_reach == RegReach::All && !has_own_colors
+    }
+
+    /// Returns the largest number of training images of a run over this many training views with a time budget.
+    pub fn most_images(&self, views: usize) -> u64 {
+        if self.max_passes > 0 { u64::from(self.max_passes) * views as u64 } else { u64::MAX }
     }
 
     /// Returns the number of training images of a run over this many training views, without a time budget.

@@ -274,6 +274,11 @@ pub struct TimeBudget(f64);
 const UNITS: [(char, f64); 3] = [('h', 3600.0), ('m', 60.0), ('s', 1.0)];
 
 impl TimeBudget {
+    /// Returns the budget of this many seconds, above 0.
+    pub fn of_seconds(seconds: f64) -> Self {
+        Self(seconds)
+    }
+
     /// Returns the seconds.
     pub fn seconds(self) -> f64 {
         self.0

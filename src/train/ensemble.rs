@@ -7,80 +7,246 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use image::ExtendedColorType;
-use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::event::{Completion, Event, Picture, Sink};
 use super::{TrainError, Trainer, TrainerSetup};
 use crate::backend::TrainDevice;
-use crate::config::Config;
-use crate::dataset::{Dataset, ImageSource, decode};
+use crate::config::{Config, TimeBudget};
+use crate::dataset::{Dataset, ImageSource, View, decode};
 use crate::files::{OutputError, create_folder, remove_if_there, write_png, write_text};
 use crate::math::random::RandomStream;
 use crate::model::Gaussians;
-
-/// Number of renders that are held before they are written.
-const CHUNK: usize = 8;
 
 /// Inputs of an ensemble.
 pub struct EnsembleSetup<'a> {
     /// Set-up of a model of the ensemble. Its dataset has no pseudo-views.
     pub model: TrainerSetup<'a>,
-    /// Number of models.
+    /// Number of models. With a time budget, the largest number.
     pub models: u32,
     /// Scene with pseudo-views.
     pub dataset: &'a Dataset,
+    /// Images of the final model, at most.
+    pub final_images: u64,
+}
+
+/// Result of an ensemble.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ensemble {
+    /// The pseudo-views are drawn.
+    Drawn {
+        /// Models that were trained.
+        models: u32,
+        /// Time that it took.
+        seconds: f64,
+    },
+    /// The time budget is too short for a model. Nothing is drawn.
+    TooShort {
+        /// Time until this was known.
+        seconds: f64,
+    },
+    /// The run was stopped.
+    Stopped,
 }
 
 /// Trains the models one after another and writes the mean of their renders of the pseudo-views. Memory holds one model
-/// at a time. `start`: Gaussians with which each model starts. Returns the seconds that it took, or `None` if it was stopped.
+/// at a time. `start`: Gaussians with which each model starts.
 pub fn draw_pseudo_views<B: TrainDevice>(
     setup: &EnsembleSetup<'_>,
     device: &mut B,
     sink: &mut dyn Sink,
     start: &Gaussians,
-) -> Result<Option<f64>, TrainError> {
-    let EnsembleSetup { model, models, dataset } = *setup;
+) -> Result<Ensemble, TrainError> {
+    let EnsembleSetup { model, models, dataset, final_images } = *setup;
     let started = Instant::now();
+    let seconds = || started.elapsed().as_secs_f64();
     let views: Vec<_> = dataset.pseudo.iter().map(|&index| &dataset.views[index]).collect();
     let sources: Vec<_> = dataset.pseudo.iter().map(|&index| &dataset.sources[index]).collect();
-    let folder = clear_folder(&sources)?;
+    let mut clock = model.config.optimize.time_budget.map(|budget| Clock::new(budget.seconds()));
+    let has_clock = clock.is_some();
+    // A time budget leaves the number open.
+    let of = |before: &str, models: u32, after: &str| match has_clock {
+        true => String::new(),
+        false => format!("{before} {models}{after}"),
+    };
     let mut problems = Problems { sink, known: BTreeSet::new() };
-    tracing::info!(is_headline = true, "an ensemble of {models} models trains first");
-    for number in 1..=models {
-        let begun = Instant::now();
-        let config = with_seed(model.config, number);
+    let mut folder = None;
+    let mut done = 0;
+    while done < models {
+        let begun = seconds();
+        let is_enough = done >= LEAST_BY_CLOCK;
+        if is_enough && clock.is_some_and(|clock| !clock.has_time(begun)) {
+            break;
+        }
+        let number = done + 1;
+        let mut config = with_seed(model.config, number);
+        if let Some(clock) = clock {
+            let left = clock.of_models - begun;
+            config.optimize.time_budget = Some(TimeBudget::of_seconds(left));
+        }
         let of_model = TrainerSetup { config: &config, ..model };
-        let trainer = Trainer::start(of_model, device, &mut problems, start)?;
-        let mut chunk = Vec::new();
-        let drawn = trainer.train_and_draw(&views, |at, picture| {
-            chunk.push((sources[at], picture));
-            if chunk.len() < CHUNK && at + 1 < sources.len() {
-                return Ok(());
+        let mut trainer = Trainer::start(of_model, device, &mut problems, start)?;
+        if let Some(clock) = clock.filter(|_| number == 1) {
+            let found = probe(&mut trainer, &clock, &config, model.dataset.train.len(), seconds)?;
+            match found {
+                None => return Ok(Ensemble::Stopped),
+                Some(false) => return Ok(Ensemble::TooShort { seconds: seconds() }),
+                Some(true) => {}
             }
-            let written = chunk.par_drain(..).map(|(source, picture)| add(source, picture, number));
-            written.collect()
-        });
-        let drawn = drawn.map_err(|error| match error {
-            TrainError::Output(source) if source.is_for_space() => {
-                TrainError::NoSpace { source, checkpoint: None }
-            }
-            other => other,
-        })?;
-        let Some(gaussians) = drawn else { return Ok(None) };
+        }
+        if folder.is_none() {
+            folder = Some(clear_folder(&sources)?);
+            tracing::info!(
+                is_headline = true,
+                "an ensemble{} trains first",
+                of(" of", models, " models")
+            );
+        }
+        if !trainer.train_alone(|_| false)? || !draw(&mut trainer, &views, &sources, number)? {
+            return Ok(Ensemble::Stopped);
+        }
+        let took = seconds() - begun;
         tracing::info!(
             is_headline = true,
-            "model {number} of {models} of the ensemble: {gaussians} Gaussians, {:.1} s",
-            begun.elapsed().as_secs_f64()
+            "model {number}{} of the ensemble: {} Gaussians, {took:.1} s",
+            of(" of", models, ""),
+            trainer.gaussians(),
         );
+        if let Some(clock) = &mut clock {
+            clock.finish_model(took, trainer.images_done(), final_images);
+        }
+        done = number;
     }
     // Written last, so that the renders are complete if it exists.
-    let text = describe(dataset, &folder)?;
-    write_text(&folder.join(CAMERAS), &text)?;
-    Ok(Some(started.elapsed().as_secs_f64()))
+    let folder = folder.unwrap_or_default();
+    write_text(&folder.join(CAMERAS), &describe(dataset, &folder)?)?;
+    Ok(Ensemble::Drawn { models: done, seconds: seconds() })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Draws the pseudo-views and adds them to the means of earlier models, on threads beside the device. Returns false if
+/// it was stopped.
+fn draw<B: TrainDevice>(
+    trainer: &mut Trainer<'_, B>,
+    views: &[&View],
+    sources: &[&ImageSource],
+    number: u32,
+) -> Result<bool, TrainError> {
+    let failed = Mutex::new(None);
+    let most = 2 * rayon::current_num_threads();
+    let (begin, end) = sync_channel(most);
+    let end = Mutex::new(end);
+    let drawn = rayon::in_place_scope(|scope| {
+        trainer.draw(views, |at, picture| {
+            if let Some(error) = lock(&failed).take() {
+                return Err(error);
+            }
+            // Waits while many renders are held.
+            let _ = begin.send(());
+            let (failed, end) = (&failed, &end);
+            scope.spawn(move |_| {
+                if let Err(error) = add(sources[at], picture, number) {
+                    *lock(failed) = Some(error);
+                }
+                let _ = lock(end).recv();
+            });
+            Ok(())
+        })
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match failed.map_or(drawn, Err) {
+        Err(TrainError::Output(source)) if source.is_for_space() => {
+            Err(TrainError::NoSpace { source, checkpoint: None })
+        }
+        done => done,
+    }
+}
+
+// Ensembles within a time budget.
+
+/// Time of the models of an ensemble, seconds from its start.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    /// Time of the run.
+    all: f64,
+    /// Time of the models. The final model has the rest.
+    of_models: f64,
+    /// Expected time of the next model.
+    next: f64,
+}
+
+/// Share of a time budget that models of an ensemble may take. The final model needs the rest.
+const MODELS_SHARE: f64 = 0.4;
+
+/// Smallest number of models within a time budget. The final model gains more from the time of a single one.
+const LEAST_BY_CLOCK: u32 = 2;
+
+/// Share of a time budget that may pass until the time of a model is known.
+const PROBE_SHARE: f64 = 0.05;
+
+/// Passes over the photographs until the time of a model is known. The first pass decodes them.
+const PROBE_PASSES: u32 = 2;
+
+/// Time of a model by the time of its first images, which have fewer Gaussians.
+const GROWTH: f64 = 1.5;
+
+impl Clock {
+    fn new(all: f64) -> Self {
+        Self { all, of_models: MODELS_SHARE * all, next: 0.0 }
+    }
+
+    /// True if another model can be trained, `seconds` after the start.
+    fn has_time(&self, seconds: f64) -> bool {
+        seconds + self.next <= self.of_models
+    }
+
+    /// Uses the time of a model, and what the final model leaves of the budget: it has at most `final_images`.
+    fn finish_model(&mut self, seconds: f64, images: u32, final_images: u64) {
+        self.next = seconds;
+        let of_final = final_images as f64 * seconds / f64::from(images.max(1));
+        self.of_models = (self.all - of_final).max(MODELS_SHARE * self.all);
+    }
+}
+
+/// Trains the first passes of a model. Returns true if the model and others like it will end in time, and `None` if it
+/// was stopped.
+fn probe<B: TrainDevice>(
+    trainer: &mut Trainer<'_, B>,
+    clock: &Clock,
+    config: &Config,
+    photographs: usize,
+    seconds: impl Fn() -> f64,
+) -> Result<Option<bool>, TrainError> {
+    let photographs = u32::try_from(photographs).unwrap_or(u32::MAX);
+    let last = PROBE_PASSES * photographs;
+    let mut decoded = None;
+    let mut late = false;
+    let ran = trainer.train_alone(|images| {
+        if images >= photographs && decoded.is_none() {
+            decoded = Some((images, seconds()));
+        }
+        late = seconds() > PROBE_SHARE * clock.all;
+        late || images >= last
+    })?;
+    if !ran {
+        return Ok(None);
+    }
+    let now = seconds();
+    let Some((before, then)) = decoded.filter(|_| !late) else { return Ok(Some(false)) };
+    let images = trainer.images_done();
+    let of_image = (now - then) / f64::from(images.saturating_sub(before).max(1));
+    let left = f64::from((config.optimize.max_passes * photographs).saturating_sub(images));
+    let of_model = now + left * of_image * GROWTH;
+    tracing::debug!("a model of the ensemble is expected to take {of_model:.1} s");
+    Ok(Some(f64::from(LEAST_BY_CLOCK) * of_model <= clock.of_models))
 }
 
 /// File with the cameras of the pseudo-views and the sizes of their renders, beside these.
@@ -200,6 +366,20 @@ mod tests {
             // Three roundings: at most (2 / 4 + 3 / 4 + 1) / 2 steps.
             assert!((f64::from(mean) - f64::from(sum) / 4.0).abs() <= 1.125, "{channel}: {mean}");
         }
+    }
+
+    #[test]
+    fn models_leave_the_final_model_its_time_and_use_what_it_does_not_need() {
+        let mut clock = Clock::new(60.0);
+        clock.finish_model(3.0, 6000, 60_000);
+        // The final model would need 30 s for 60,000 images, and has 36.
+        assert!(
+            (clock.of_models, clock.has_time(27.0), clock.has_time(27.1)) == (30.0, true, false)
+        );
+        clock.finish_model(3.0, 6000, u64::MAX);
+        assert!(
+            (clock.of_models, clock.has_time(21.0), clock.has_time(21.1)) == (24.0, true, false)
+        );
     }
 
     #[test]

@@ -100,6 +100,14 @@ impl Pace {
         Turn { images, iterations: ImageSpan { before: iteration, after }, is_plain: false }
     }
 
+    /// Counts seconds before the first step against the clock.
+    pub(super) fn begins_after(&mut self, seconds: f64) {
+        self.earlier_seconds += seconds;
+        if let Some(budget) = &mut self.budget {
+            budget.from.seconds += seconds;
+        }
+    }
+
     /// Records that the run has trained on the images of a step.
     pub(super) fn trained(&mut self, images: ImageSpan) {
         self.images = images.after;

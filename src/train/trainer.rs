@@ -290,25 +290,46 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         outcome
     }
 
-    /// Trains without evaluations and files, then draws these views as evaluations do and passes their positions and
-    /// pictures to `visit`. Returns the number of Gaussians, or `None` if it was stopped.
-    pub fn train_and_draw(
-        mut self,
-        views: &[&View],
-        mut visit: impl FnMut(usize, Picture) -> Result<(), TrainError>,
-    ) -> Result<Option<usize>, TrainError> {
-        self.writes = false;
-        self.feed.evaluations.clear();
-        self.feed.schedule_decoding(self.device, self.pace.next_image());
+    /// Trains without evaluations and files until `ends` is true of the number of images, or to the last iteration.
+    /// Returns false if it was stopped.
+    pub fn train_alone(&mut self, mut ends: impl FnMut(u32) -> bool) -> Result<bool, TrainError> {
+        if self.writes {
+            self.writes = false;
+            self.feed.evaluations.clear();
+            self.feed.schedule_decoding(self.device, self.pace.next_image());
+        }
         while self.iteration < self.setup.config.last_iteration() {
             self.prepare_step()?;
             self.with_memory_retry(Self::iterate)?;
             self.follow_step()?;
             if self.setup.stop.load(Ordering::Relaxed) {
-                return Ok(None);
+                return Ok(false);
+            }
+            if ends(self.images_done()) {
+                break;
             }
         }
         self.settle_step()?;
+        Ok(true)
+    }
+
+    /// Returns the number of images so far.
+    pub fn images_done(&self) -> u32 {
+        self.pace.next_image() - 1
+    }
+
+    /// Returns the number of Gaussians.
+    pub fn gaussians(&self) -> usize {
+        self.device.len(&self.model)
+    }
+
+    /// Draws these views as evaluations do, and passes their positions and pictures to `visit`. Returns false if it was
+    /// stopped.
+    pub fn draw(
+        &mut self,
+        views: &[&View],
+        mut visit: impl FnMut(usize, Picture) -> Result<(), TrainError>,
+    ) -> Result<bool, TrainError> {
         let settings = RenderSettings {
             sh_degree: self.setup.config.optimize.sh_degree,
             background: self.setup.config.scene.background_color().0,
@@ -318,7 +339,7 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         };
         for (at, view) in views.iter().enumerate() {
             if self.setup.stop.load(Ordering::Relaxed) {
-                return Ok(None);
+                return Ok(false);
             }
             let picture = self.with_memory_retry(|run| {
                 let image = RenderRequest::IMAGE;
@@ -327,12 +348,13 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
             })?;
             visit(at, picture)?;
         }
-        Ok(Some(self.device.len(&self.model)))
+        Ok(true)
     }
 
     /// Counts the seconds of the run's ensemble as training.
     pub fn after_ensemble(mut self, seconds: f64) -> Self {
         self.times.ensemble_seconds = seconds;
+        self.pace.begins_after(seconds);
         self
     }
 
@@ -755,7 +777,10 @@ impl<B: TrainDevice> Trainer<'_, B> {
     fn control_density(&mut self) -> Result<(), TrainError> {
         let (iteration, span) = (self.iteration, self.last_step);
         let options = &self.setup.config.densify;
-        let least = strategy::least_images(options, self.setup.dataset.train.len());
+        let least = self
+            .strategy
+            .images_of_window(self.pace.images_per_iteration(iteration))
+            .unwrap_or_else(|| strategy::least_images(options, self.setup.dataset.train.len()));
         let is_due = self.strategy.due(span) && self.pace.takes_densify_step(least);
         // A raised opacity floor carries its own values and is never skipped.
         let adjust =

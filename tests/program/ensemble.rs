@@ -123,9 +123,28 @@ fn models_of_an_ensemble_change_the_result_and_count_as_training() {
     assert!(seconds("training_seconds") < seconds("wall_seconds"));
 }
 
+#[test]
+fn a_time_budget_holds_for_the_ensemble_and_the_model_together() {
+    let place = TestFolder::with_scene();
+    let flags = ["--preset=fast", "--time-budget=60s", "--max-passes=2", "--ensemble=3"];
+    let flags = [&flags[..], &["--checkpoint-iterations=1000", "--seed=3"]].concat();
+    end(place.train_into("model").args(&flags)).done();
+    assert_eq!(place.config("model").optimize.ensemble, 3);
+    // Two passes over 8 photographs and 16 renders.
+    assert_eq!(place.numbers("model", "ended", "images"), [48]);
+    let finished = &place.events("model", "finished")[0];
+    let seconds = |key: &str| finished[key].as_f64().unwrap();
+    assert!(seconds("ensemble_seconds") > 0.0 && seconds("training_seconds") < 60.0);
+    // The clock of a checkpoint counts the ensemble.
+    let checkpoint = place.checkpoint_of("model", 1000);
+    let short = format!("--time-budget={}s", 0.9 * seconds("ensemble_seconds"));
+    place.train_from(&checkpoint, "model", &[&short, "--max-passes=9"]).refused(2, &["is over"]);
+}
+
 #[rstest]
 #[case::ranks(&["--ranks=2"], "several ranks train one model")]
-#[case::a_budget(&["--time-budget=1s"], "--ensemble has no effect with")]
+#[case::a_target(&["--until-psnr=20"], "--ensemble has no effect with")]
+#[case::a_short_budget(&["--time-budget=0.1s"], "--time-budget is too short for it")]
 #[case::one_training_view(&["--test-views=7"], "an ensemble needs 2 to 200 training views, and the scene has 1")]
 fn an_ensemble_that_is_left_out_is_named(#[case] flags: &[&str], #[case] why: &str) {
     let place = TestFolder::with_scene();

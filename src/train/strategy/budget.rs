@@ -3,7 +3,7 @@
 //! and then. Opacity resets, after which Adam loses all moments, are not used.
 
 use super::growth::{SPLIT_SHRINK, grow};
-use super::interface::{DensifySchedule, RandomMotion, Site, StepExtras, Strategy, least_images};
+use super::interface::{DensifySchedule, RandomMotion, Site, StepExtras, Strategy};
 use crate::backend::{Adjust, Edit, EditRule, Grow, Keep, MotionReach, ScoreRule, Statistics};
 use crate::config::{Config, OptimizeOptions, PrimitiveName};
 use crate::math::random::{RandomStream, RandomUse};
@@ -44,8 +44,6 @@ fn sh_decay(options: &OptimizeOptions, views: u32) -> f64 {
 pub(super) struct BudgetGrowth {
     schedule: DensifySchedule,
     window: Window,
-    /// Minimum number of images between two densification steps in runs with a clock.
-    step_images: u32,
     extras: StepExtras,
     /// Random motion of Gaussians that no view of a step sees. `None` for surfels.
     motion: Option<RandomMotion>,
@@ -74,7 +72,6 @@ impl BudgetGrowth {
         let options = &config.densify;
         let (from, interval) = (options.densify_from_iter, options.densification_interval);
         let until = options.densify_until_iter.min(config.optimize.iterations);
-        let step_images = least_images(options, views);
         let [photographs, views] =
             [photographs, views].map(|count| u32::try_from(count).unwrap_or(u32::MAX).max(1));
         let longest = interval.max(until.saturating_sub(from) / MIN_STEPS);
@@ -86,9 +83,8 @@ impl BudgetGrowth {
             ..StepExtras::of(config, scene)
         };
         Self {
-            schedule: DensifySchedule::every(window.iterations, from..until),
+            schedule: DensifySchedule::every(window.iterations(), from..until),
             window,
-            step_images,
             extras,
             motion: is_moved.then(|| {
                 let reach = MotionReach::Unseen { longest: scene.unit };
@@ -116,7 +112,8 @@ impl BudgetGrowth {
     ) -> usize {
         let steps = self.schedule.left(iteration);
         let steps = images_per_iteration.map_or(steps, |images| {
-            steps.min(self.schedule.left_of_images(iteration, images, self.step_images))
+            let least = self.window.images(Some(images));
+            steps.min(self.schedule.left_of_images(iteration, images, least))
         });
         let steps = usize::try_from(steps.max(1)).unwrap_or(usize::MAX);
         self.most.saturating_sub(gaussians).div_ceil(steps)
@@ -130,10 +127,18 @@ impl BudgetGrowth {
 /// Interval between two densification steps, in which views are observed.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    iterations: u32,
-    /// Number of images. `None` in a run with a clock.
-    images: Option<u64>,
+    length: WindowLength,
     views: u32,
+}
+
+/// Length of a window.
+#[derive(Clone, Copy, Debug)]
+enum WindowLength {
+    /// Iterations, and their images.
+    Iterations { iterations: u32, images: u32 },
+    /// In a run with a clock, where the images of an iteration are not known before: `grid` is the number of iterations
+    /// after which a step may come, `interval` and `longest` bound the window in iterations.
+    Clock { grid: u32, interval: u32, longest: u32 },
 }
 
 impl Window {
@@ -142,25 +147,50 @@ impl Window {
     /// A pass limit decouples iterations from images. A window of less than a pass would remove what only the other
     /// views see.
     fn new(options: &OptimizeOptions, views: u32, interval: u32, longest: u32) -> Self {
-        let whole_passes = interval.div_ceil(views).saturating_mul(views);
+        let whole_passes = interval.div_ceil(views).saturating_mul(views).min(longest);
         if options.time_budget.is_some() {
-            return Self { iterations: whole_passes.min(longest), images: None, views };
+            // With many views, the images of a pass may take fewer iterations.
+            let grid = if whole_passes > 2 * interval { interval } else { whole_passes };
+            return Self { length: WindowLength::Clock { grid, interval, longest }, views };
         }
         let (all, images) =
             (u64::from(options.iterations.max(1)), u64::from(options.images(views)));
         let pass = (u64::from(views) * all).div_ceil(images);
         let iterations = whole_passes.max(u32::try_from(pass).unwrap_or(u32::MAX)).min(longest);
-        Self { iterations, images: Some(u64::from(iterations) * images / all), views }
+        let images = u32::try_from(u64::from(iterations) * images / all).unwrap_or(u32::MAX);
+        Self { length: WindowLength::Iterations { iterations, images }, views }
+    }
+
+    /// Returns the iterations between two possible densification steps.
+    fn iterations(&self) -> u32 {
+        match self.length {
+            WindowLength::Iterations { iterations, .. } => iterations,
+            WindowLength::Clock { grid, .. } => grid,
+        }
+    }
+
+    /// Returns the images of the window. With a clock: a pass, or those of `interval` iterations if they are more, but
+    /// at most those of `longest` iterations.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of images, rounded down"
+    )]
+    fn images(&self, images_per_iteration: Option<f64>) -> u32 {
+        match self.length {
+            WindowLength::Iterations { images, .. } => images,
+            WindowLength::Clock { interval, longest, .. } => {
+                let of = |iterations: u32| {
+                    (images_per_iteration.unwrap_or(0.0) * f64::from(iterations)) as u32
+                };
+                self.views.max(of(interval)).min(of(longest)).max(self.views.min(interval))
+            }
+        }
     }
 
     /// True if the window covers all views. Unseen Gaussians can then be removed.
     fn covers_views(&self, images_per_iteration: Option<f64>) -> bool {
-        let images = match (self.images, images_per_iteration) {
-            (Some(images), _) => images as f64,
-            (None, Some(per_iteration)) => per_iteration * f64::from(self.iterations),
-            (None, None) => 0.0,
-        };
-        images >= f64::from(self.views)
+        self.images(images_per_iteration) >= self.views
     }
 }
 
@@ -178,6 +208,10 @@ impl<D: Edit<Gaussians>> Strategy<D> for BudgetGrowth {
 
     fn schedule(&self) -> DensifySchedule {
         self.schedule
+    }
+
+    fn images_of_window(&self, images_per_iteration: Option<f64>) -> Option<u32> {
+        Some(self.window.images(images_per_iteration))
     }
 
     fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError> {
@@ -299,7 +333,7 @@ mod tests {
         let window = |iterations, max_passes, views, interval, longest| {
             let options = OptimizeOptions { iterations, max_passes, ..OptimizeOptions::default() };
             let window = Window::new(&options, views, interval, longest);
-            (window.iterations, window.covers_views(None))
+            (window.iterations(), window.covers_views(None))
         };
         // One iteration per image: whole passes, or less than one.
         assert_eq!(window(6000, 0, 44, 100, 312), (132, true));
@@ -307,6 +341,23 @@ mod tests {
         // 24,000 iterations in 130 passes over 26 views are 7.1 iterations per image. A pass is 185 iterations.
         assert_eq!(window(24_000, 130, 26, 100, 1437), (185, true));
         assert_eq!(window(24_000, 130, 26, 100, 150), (150, false));
+    }
+
+    #[test]
+    fn with_a_clock_a_window_has_the_images_of_a_pass_or_of_the_interval() {
+        let options =
+            OptimizeOptions { time_budget: "9s".parse().ok(), ..OptimizeOptions::default() };
+        let window = |views, images_per_iteration| {
+            let window = Window::new(&options, views, 100, 312);
+            let images = window.images(Some(images_per_iteration));
+            (window.iterations(), images, window.covers_views(Some(images_per_iteration)))
+        };
+        assert_eq!(window(44, 1.0), (132, 100, true));
+        assert_eq!(window(405, 7.0), (100, 700, true));
+        assert_eq!(window(405, 4.0), (100, 405, true));
+        assert_eq!(window(405, 1.0), (100, 312, false), "at most the longest interval");
+        assert_eq!(window(405, 0.01), (100, 100, false), "at least the interval");
+        assert_eq!(window(44, 0.01), (132, 44, true), "at least a pass if it is short");
     }
 
     #[test]

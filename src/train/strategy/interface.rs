@@ -39,6 +39,13 @@ pub trait Strategy<D: Edit<Gaussians>> {
         self.schedule().reorders(span)
     }
 
+    /// Returns the minimum number of images between two densification steps in a run with a clock, if it differs from
+    /// [`least_images`].
+    fn images_of_window(&self, images_per_iteration: Option<f64>) -> Option<u32> {
+        let _ = images_per_iteration;
+        None
+    }
+
     /// Runs the densification step after the finished iterations.
     fn densify(&self, site: &mut Site<'_, D>) -> Result<DensifyReport, TrainError>;
 
