@@ -251,8 +251,6 @@ impl Task for Training<'_> {
 
         let mut sinks =
             Sinks::for_run(&resolved.model_path, args.style(), resolved.goes_on.then_some(done))?;
-        let summary = SummaryFile::new(&resolved.model_path, &resolved.config, started)?;
-        sinks.add(summary.with_new_training_views(has_new_views));
         if resolved.config.output.timelapse.is_some() {
             sinks.add_timelapse(&resolved.model_path)?;
         }
@@ -300,6 +298,8 @@ impl Task for Training<'_> {
             drop(images);
             images = open_images(dataset, &resolved.config.memory, room.taken)?;
         }
+        let summary = SummaryFile::new(&resolved.model_path, &resolved.config, started)?;
+        sinks.add(summary.with_new_training_views(has_new_views));
         let setup = TrainerSetup {
             dataset,
             images: &images,

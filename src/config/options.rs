@@ -125,10 +125,13 @@ options! {
 
         /// Train N models first, and the final one also on their renders
         ///
-        /// Each of the N models has a quarter of the iterations and its own seed. Their mean renders at up to 300 cameras
+        /// Each of the N models has a quarter of the iterations and its own seed; presets set N to 32 with
+        /// --time-budget. Their mean renders at up to 300 cameras
         /// between the training views are written to `MODEL/pseudo_views`, and train the final model as photographs do
         /// (knowledge distillation, Hinton et al. 2015). Errors of single models average out. Passes count these
-        /// views. With --time-budget, as many of the N models are trained as the budget allows. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
+        /// views. With --time-budget, models have the
+        /// schedule of the run and about 6,000 images; up to N are trained, and none if two do not fit into 40 % of the
+        /// time. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
         #[arg(value_name = "N")]
         ensemble: u32 = 0, is |models| holds(*models <= MOST_MODELS, models, "0 to 32"),
             idle when(

@@ -230,6 +230,9 @@ const ENSEMBLE_DIVISOR: u32 = 4;
 /// Images of a model of `--ensemble` in a run with a time budget: those of `fast`.
 const MODEL_IMAGES: u32 = 6000;
 
+/// Passes of such a model over many photographs, at least.
+const MODEL_PASSES: u32 = 28;
+
 /// Largest number of models of an ensemble that a time budget adds to a preset.
 const MODELS_BY_CLOCK: i64 = 32;
 
@@ -248,7 +251,7 @@ impl Config {
         densify.target_gaussians = None;
         if optimize.time_budget.is_some() {
             let views = u32::try_from(photographs).unwrap_or(u32::MAX).max(1);
-            let passes = MODEL_IMAGES.div_ceil(views).max(optimize.min_passes);
+            let passes = MODEL_IMAGES.div_ceil(views).max(MODEL_PASSES);
             let is_limited = optimize.max_passes > 0;
             optimize.max_passes = if is_limited { optimize.max_passes.min(passes) } else { passes };
             return config;

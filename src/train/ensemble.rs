@@ -23,6 +23,9 @@ use crate::files::{OutputError, create_folder, remove_if_there, write_png, write
 use crate::math::random::RandomStream;
 use crate::model::Gaussians;
 
+/// Largest number of renders that are held before they are written.
+const MOST_HELD: usize = 16;
+
 /// Inputs of an ensemble.
 pub struct EnsembleSetup<'a> {
     /// Set-up of a model of the ensemble. Its dataset has no pseudo-views.
@@ -45,7 +48,7 @@ pub enum Ensemble {
         /// Time that it took.
         seconds: f64,
     },
-    /// The time budget is too short for a model. Nothing is drawn.
+    /// The time budget is too short for the models and a final one. No pseudo-views are complete.
     TooShort {
         /// Time until this was known.
         seconds: f64,
@@ -68,31 +71,36 @@ pub fn draw_pseudo_views<B: TrainDevice>(
     let views: Vec<_> = dataset.pseudo.iter().map(|&index| &dataset.views[index]).collect();
     let sources: Vec<_> = dataset.pseudo.iter().map(|&index| &dataset.sources[index]).collect();
     let mut clock = model.config.optimize.time_budget.map(|budget| Clock::new(budget.seconds()));
-    let has_clock = clock.is_some();
     // A time budget leaves the number open.
-    let of = |before: &str, models: u32, after: &str| match has_clock {
-        true => String::new(),
-        false => format!("{before} {models}{after}"),
-    };
+    let of_models = if clock.is_some() { String::new() } else { format!(" of {models}") };
     let mut problems = Problems { sink, known: BTreeSet::new() };
     let mut folder = None;
     let mut done = 0;
     while done < models {
         let begun = seconds();
-        let is_enough = done >= LEAST_BY_CLOCK;
-        if is_enough && clock.is_some_and(|clock| !clock.has_time(begun)) {
+        let least = LEAST_BY_CLOCK.min(models);
+        if done >= least && clock.is_some_and(|clock| !clock.has_time(begun)) {
             break;
         }
         let number = done + 1;
         let mut config = with_seed(model.config, number);
         if let Some(clock) = clock {
-            let left = clock.of_models - begun;
+            let left = (clock.of_models - begun) / f64::from(least.saturating_sub(done).max(1));
+            if left <= 0.0 {
+                return Ok(Ensemble::TooShort { seconds: begun });
+            }
             config.optimize.time_budget = Some(TimeBudget::of_seconds(left));
         }
         let of_model = TrainerSetup { config: &config, ..model };
         let mut trainer = Trainer::start(of_model, device, &mut problems, start)?;
         if let Some(clock) = clock.filter(|_| number == 1) {
-            let found = probe(&mut trainer, &clock, &config, model.dataset.train.len(), seconds)?;
+            let found = probe(
+                &mut trainer,
+                &clock,
+                &config,
+                [model.dataset.train.len(), least as usize],
+                seconds,
+            )?;
             match found {
                 None => return Ok(Ensemble::Stopped),
                 Some(false) => return Ok(Ensemble::TooShort { seconds: seconds() }),
@@ -101,11 +109,7 @@ pub fn draw_pseudo_views<B: TrainDevice>(
         }
         if folder.is_none() {
             folder = Some(clear_folder(&sources)?);
-            tracing::info!(
-                is_headline = true,
-                "an ensemble{} trains first",
-                of(" of", models, " models")
-            );
+            tracing::info!(is_headline = true, "an ensemble{of_models} trains first");
         }
         if !trainer.train_alone(|_| false)? || !draw(&mut trainer, &views, &sources, number)? {
             return Ok(Ensemble::Stopped);
@@ -113,8 +117,7 @@ pub fn draw_pseudo_views<B: TrainDevice>(
         let took = seconds() - begun;
         tracing::info!(
             is_headline = true,
-            "model {number}{} of the ensemble: {} Gaussians, {took:.1} s",
-            of(" of", models, ""),
+            "model {number}{of_models} of the ensemble: {} Gaussians, {took:.1} s",
             trainer.gaussians(),
         );
         if let Some(clock) = &mut clock {
@@ -141,7 +144,7 @@ fn draw<B: TrainDevice>(
     number: u32,
 ) -> Result<bool, TrainError> {
     let failed = Mutex::new(None);
-    let most = 2 * rayon::current_num_threads();
+    let most = rayon::current_num_threads().min(MOST_HELD);
     let (begin, end) = sync_channel(most);
     let end = Mutex::new(end);
     let drawn = rayon::in_place_scope(|scope| {
@@ -192,9 +195,6 @@ const LEAST_BY_CLOCK: u32 = 2;
 /// Share of a time budget that may pass until the time of a model is known.
 const PROBE_SHARE: f64 = 0.05;
 
-/// Passes over the photographs until the time of a model is known. The first pass decodes them.
-const PROBE_PASSES: u32 = 2;
-
 /// Time of a model by the time of its first images, which have fewer Gaussians.
 const GROWTH: f64 = 1.5;
 
@@ -216,22 +216,23 @@ impl Clock {
     }
 }
 
-/// Trains the first passes of a model. Returns true if the model and others like it will end in time, and `None` if it
+/// Trains the first two passes of a model: the first decodes the photographs, the second is measured. Returns true if the model and others like it will end in time, and `None` if it
 /// was stopped.
 fn probe<B: TrainDevice>(
     trainer: &mut Trainer<'_, B>,
     clock: &Clock,
     config: &Config,
-    photographs: usize,
+    [photographs, models]: [usize; 2],
     seconds: impl Fn() -> f64,
 ) -> Result<Option<bool>, TrainError> {
     let photographs = u32::try_from(photographs).unwrap_or(u32::MAX);
-    let last = PROBE_PASSES * photographs;
+    let mut last = u32::MAX;
     let mut decoded = None;
     let mut late = false;
     let ran = trainer.train_alone(|images| {
         if images >= photographs && decoded.is_none() {
             decoded = Some((images, seconds()));
+            last = images.saturating_add(photographs);
         }
         late = seconds() > PROBE_SHARE * clock.all;
         late || images >= last
@@ -243,10 +244,11 @@ fn probe<B: TrainDevice>(
     let Some((before, then)) = decoded.filter(|_| !late) else { return Ok(Some(false)) };
     let images = trainer.images_done();
     let of_image = (now - then) / f64::from(images.saturating_sub(before).max(1));
-    let left = f64::from((config.optimize.max_passes * photographs).saturating_sub(images));
+    let left =
+        f64::from((config.optimize.max_passes.saturating_mul(photographs)).saturating_sub(images));
     let of_model = now + left * of_image * GROWTH;
     tracing::debug!("a model of the ensemble is expected to take {of_model:.1} s");
-    Ok(Some(f64::from(LEAST_BY_CLOCK) * of_model <= clock.of_models))
+    Ok(Some(models as f64 * of_model <= clock.of_models))
 }
 
 /// File with the cameras of the pseudo-views and the sizes of their renders, beside these.
@@ -305,8 +307,9 @@ fn clear_folder(sources: &[&ImageSource]) -> Result<PathBuf, OutputError> {
     Ok(folder.to_owned())
 }
 
-/// Adds the render of model `number` (from 1) to the mean of those before. The mean has 8 bits, and the rounding after
-/// model k changes the mean of N models by at most k / (2 N) steps.
+/// Adds the render of model `number` (from 1) to the mean of those before. The mean has 8 bits, so that a model counts
+/// where it differs from the mean by at least half as many steps as its number: models after about the tenth change
+/// little.
 fn add(source: &ImageSource, picture: Picture, number: u32) -> Result<(), TrainError> {
     let Picture { width, height, rgb } = picture;
     let rgb = if number == 1 { rgb } else { mean_with(&decode(source)?.rgb, &rgb, number) };

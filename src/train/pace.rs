@@ -72,7 +72,8 @@ impl Pace {
             images: from.images,
             earlier_seconds: from.seconds,
             begun: [0.0; 3],
-            rested_at: [None; 2],
+            // Views are observed from here on.
+            rested_at: [Some(from.images).filter(|&images| images > 0), None],
         }
     }
 

@@ -104,6 +104,11 @@ impl BudgetGrowth {
     /// goal.
     ///
     /// If images are scarcer than iterations, steps are skipped and the remaining steps add more.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of steps, at least 0"
+    )]
     fn new_gaussians(
         &self,
         gaussians: usize,
@@ -111,9 +116,12 @@ impl BudgetGrowth {
         images_per_iteration: Option<f64>,
     ) -> usize {
         let steps = self.schedule.left(iteration);
-        let steps = images_per_iteration.map_or(steps, |images| {
-            let least = self.window.images(Some(images));
-            steps.min(self.schedule.left_of_images(iteration, images, least))
+        let steps = images_per_iteration.map_or(steps, |per_iteration| {
+            let images = per_iteration * f64::from(self.window.iterations());
+            let least = f64::from(self.window.images(Some(per_iteration)));
+            let skipped =
+                (least / images.max(f64::MIN_POSITIVE)).ceil().clamp(1.0, f64::from(steps.max(1)));
+            (f64::from(steps) / skipped).ceil() as u32
         });
         let steps = usize::try_from(steps.max(1)).unwrap_or(usize::MAX);
         self.most.saturating_sub(gaussians).div_ceil(steps)
@@ -393,18 +401,19 @@ mod tests {
     fn skipped_densification_steps_pass_their_growth_on() {
         let mut config = Config::default();
         config.densify.max_points = Some(10_000);
-        let budget = budget(&config, 50);
-        // Ten iterations pass per image, so that every fifth of ten steps has its 50 images.
-        let (mut gaussians, mut steps) = (1000, 0);
-        for iteration in (600..15_000).step_by(500) {
-            gaussians += budget.new_gaussians(gaussians, iteration, Some(0.1));
-            steps += 1;
+        config.optimize.time_budget = "9s".parse().ok();
+        // 50 and 405 images are 5 and 5 intervals, and less than one of seven images an iteration.
+        for (views, per_iteration, step) in [(50, 0.1, 500), (405, 1.0, 500), (405, 7.0, 100)] {
+            let budget = budget(&config, views);
+            let (mut gaussians, mut born) = (1000, Vec::new());
+            for iteration in (600..15_000).step_by(step) {
+                born.push(budget.new_gaussians(gaussians, iteration, Some(per_iteration)));
+                gaussians += born[born.len() - 1];
+            }
+            assert_eq!(gaussians, 10_000, "{views} views");
+            let (least, most) = (born.iter().min().unwrap(), born.iter().max().unwrap());
+            assert!(most - least <= 1, "{views} views: {least} to {most}");
         }
-        assert_eq!((gaussians, steps), (10_000, 29));
-        assert_eq!(
-            budget.new_gaussians(1000, 600, Some(1.0)),
-            budget.new_gaussians(1000, 600, None)
-        );
     }
 
     #[test]

@@ -230,18 +230,6 @@ impl DensifySchedule {
         self.until.saturating_sub(iteration).div_ceil(self.interval)
     }
 
-    /// Returns the number of steps left, that of `iteration` included, if each step except the first waits for
-    /// `least` images.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a number of rounds, rounded down"
-    )]
-    pub(super) fn left_of_images(self, iteration: u32, per_iteration: f64, least: u32) -> u32 {
-        let images = per_iteration * f64::from(self.until.saturating_sub(iteration));
-        1 + (images / f64::from(least.max(1))) as u32
-    }
-
     /// True if a densification step follows a step.
     pub(super) fn is_due(self, span: ImageSpan) -> bool {
         self.iteration_of(span).is_some()
