@@ -113,8 +113,11 @@ fn keep_ensemble(before: &Config, now: &mut Config, is_typed: bool) {
 }
 
 /// Keeps the number of images of a run that goes on without its pseudo-views, since fewer views make a pass. Limits that
-/// have changed since stay.
+/// have changed since stay, and those of a run with a clock, which are no numbers of images.
 fn keep_length(before: &Config, now: &mut Config, dataset: &Dataset) {
+    if now.optimize.time_budget.is_some() {
+        return;
+    }
     let photographs = dataset.train.len();
     let all = photographs + Dataset::pseudo_views_of(photographs);
     let (before, now) = (&before.optimize, &mut now.optimize);

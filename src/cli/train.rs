@@ -231,16 +231,16 @@ impl Task for Training<'_> {
         }
         let is_new = resolved.checkpoint.is_none();
         let of_ensemble = (resolved.config.distils() && is_new).then(|| {
-            let photographs = &photographs;
-            let mut config =
-                resolved.config.of_ensemble_model(&before_passes, photographs.train.len());
-            settle_passes(&mut config, photographs.train.len(), photographs.train_pixels());
+            let views = photographs.train.len();
+            let mut config = resolved.config.of_ensemble_model(&before_passes, views);
+            settle_passes(&mut config, views, photographs.train_pixels());
             config
         });
         let names = dataset.train.iter().map(|&view| dataset.views[view].name.as_str());
         let has_new_views = names.clone().any(|name| !trained.contains(name));
         trained.add(names, done);
-        // Until the ensemble is trained, config.toml holds the options from which its models' follow.
+        // Until training ends, config.toml holds the options from which the models of the ensemble follow: a run that
+        // is killed before its first checkpoint trains the same ones again.
         let until_ensemble =
             of_ensemble.is_some().then(|| resolved.config.until_ensemble(&before_passes));
         let stored = until_ensemble.as_ref();
@@ -262,35 +262,34 @@ impl Task for Training<'_> {
         };
         let most = usize::try_from(limit.most).unwrap_or(usize::MAX);
         let mut ensemble_seconds = 0.0;
-        if let Some(config) = &of_ensemble {
-            if let Begin::Model(First::Gaussians(first)) = &begin {
-                let model = TrainerSetup {
-                    dataset: &photographs,
-                    images: &images,
-                    config,
-                    most,
-                    lpips: None,
-                    model_path: &resolved.model_path,
-                    began: started,
-                    stop: &stop,
-                };
-                let final_images = resolved.config.optimize.most_images(views);
-                let models = resolved.config.optimize.ensemble;
-                let ensemble = EnsembleSetup { model, models, dataset: &dataset, final_images };
-                let done = draw_pseudo_views(&ensemble, device, &mut sinks, first)
-                    .map_err(|error| add_command(error, &resolved, &command))?;
-                let Some(seconds) = settle_ensemble(
-                    &mut resolved.config,
-                    done,
-                    &before_passes,
-                    &photographs,
-                    is_typed("ensemble"),
-                ) else {
-                    return Err(EnsembleInterrupted { command }.into());
-                };
-                ensemble_seconds = seconds;
-            }
-            write_config(&resolved.model_path, &resolved.config)?;
+        if let Some(config) = &of_ensemble
+            && let Begin::Model(First::Gaussians(first)) = &begin
+        {
+            let model = TrainerSetup {
+                dataset: &photographs,
+                images: &images,
+                config,
+                most,
+                lpips: None,
+                model_path: &resolved.model_path,
+                began: started,
+                stop: &stop,
+            };
+            let final_images = resolved.config.optimize.most_images(views);
+            let models = resolved.config.optimize.ensemble;
+            let ensemble = EnsembleSetup { model, models, dataset: &dataset, final_images };
+            let done = draw_pseudo_views(&ensemble, device, &mut sinks, first)
+                .map_err(|error| add_command(error, &resolved, &command))?;
+            let Some(seconds) = settle_ensemble(
+                &mut resolved.config,
+                done,
+                &before_passes,
+                &photographs,
+                is_typed("ensemble"),
+            ) else {
+                return Err(EnsembleInterrupted { command }.into());
+            };
+            ensemble_seconds = seconds;
         }
         let dataset: &Dataset = if resolved.config.distils() { &dataset } else { &photographs };
         if !dataset.pseudo.is_empty() {
@@ -321,11 +320,14 @@ impl Task for Training<'_> {
                 Trainer::start_triangles(setup, device, &mut sinks, &mesh)?
             }
         };
-        match trainer
+        let outcome = trainer
             .after_ensemble(ensemble_seconds)
             .run()
-            .map_err(|error| add_command(error, &resolved, &command))?
-        {
+            .map_err(|error| add_command(error, &resolved, &command))?;
+        if of_ensemble.is_some() {
+            write_config(&resolved.model_path, &resolved.config)?;
+        }
+        match outcome {
             Outcome::Interrupted => Err(interrupted(&command, args.style()).into()),
             Outcome::Finished => {
                 let ResolvedRun { model_path, mut config, .. } = resolved;

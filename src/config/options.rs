@@ -36,8 +36,8 @@ const NO_EXPOSURE: Idle<Config> = when(|config| !config.optimize.exposure, "with
 const NO_DEPTHS: Idle<Config> = when(|config| config.scene.depths.is_none(), "without --depths");
 const NO_NORMALS: Idle<Config> =
     when(|config| config.optimize.normals.is_none(), "without --normals");
-/// Largest number of models of an ensemble.
-const MOST_MODELS: u32 = 32;
+/// Largest number of models of an ensemble, and the number that a time budget allows presets.
+pub(super) const MOST_MODELS: u32 = 32;
 
 const NO_ENSEMBLE: &str = "with surfels or triangles, --regularize, -c, --until-psnr, --exposure, --bilateral-grid, or \
      --random-background";
@@ -125,13 +125,12 @@ options! {
 
         /// Train N models first, and the final one also on their renders
         ///
-        /// Each of the N models has a quarter of the iterations and its own seed; presets set N to 32 with
-        /// --time-budget. Their mean renders at up to 300 cameras
+        /// Each of the N models has a quarter of the iterations and its own seed. Their mean renders at up to 300 cameras
         /// between the training views are written to `MODEL/pseudo_views`, and train the final model as photographs do
         /// (knowledge distillation, Hinton et al. 2015). Errors of single models average out. Passes count these
-        /// views. With --time-budget, models have the
-        /// schedule of the run and about 6,000 images; up to N are trained, and none if two do not fit into 40 % of the
-        /// time. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
+        /// views. Scenes with more than 200 training views, and runs on several GPUs, train one model, as with 0.
+        /// With --time-budget, presets set N to 32. Models then have about 6,000 images. Up to N are trained, as the
+        /// time allows, and none if two of them need more than 40 % of it.
         #[arg(value_name = "N")]
         ensemble: u32 = 0, is |models| holds(*models <= MOST_MODELS, models, "0 to 32"),
             idle when(

@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use super::options::MOST_MODELS;
 use super::presets::{REFERENCE, preset_text, unaliased};
 use super::{
     Config, DensifyOptions, MemoryOptions, OptimizeOptions, RegReach, TrainingBackground,
@@ -184,11 +185,11 @@ pub(super) fn follow_clock(name: &str, preset: &mut Table) {
     raise_passes(preset);
     let section = preset.get_mut(OptimizeOptions::NAME).and_then(Value::as_table_mut);
     if let Some(section) = section.filter(|_| follows_iterations(name)) {
-        section.insert(ENSEMBLE.to_owned(), MODELS_BY_CLOCK.into());
+        section.insert(ENSEMBLE.to_owned(), i64::from(MOST_MODELS).into());
     }
 }
 
-/// Raises the pass limit of an earlier run, so that a time budget can be used up.
+/// Raises the pass limit of a preset or an earlier run, so that a time budget can be used up.
 fn raise_passes(layer: &mut Table) {
     let most = integer_mut(layer, OptimizeOptions::NAME, MAX_PASSES);
     if let Some(most) = most.filter(|most| **most > 0) {
@@ -232,9 +233,6 @@ const MODEL_IMAGES: u32 = 6000;
 
 /// Passes of such a model over many photographs, at least.
 const MODEL_PASSES: u32 = 28;
-
-/// Largest number of models of an ensemble that a time budget adds to a preset.
-const MODELS_BY_CLOCK: i64 = 32;
 
 /// Shortest start, interval and opacity halving of density control in a model of `--ensemble`: those of `fast`.
 const MIN_ENSEMBLE_INTERVALS: [u32; 3] = [500, 100, 500];

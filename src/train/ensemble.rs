@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,7 +49,7 @@ pub enum Ensemble {
         /// Time that it took.
         seconds: f64,
     },
-    /// The time budget is too short for the models and a final one. No pseudo-views are complete.
+    /// The time budget is too short. Nothing is drawn.
     TooShort {
         /// Time until this was known.
         seconds: f64,
@@ -87,24 +88,17 @@ pub fn draw_pseudo_views<B: TrainDevice>(
         if let Some(clock) = clock {
             let left = (clock.of_models - begun) / f64::from(least.saturating_sub(done).max(1));
             if left <= 0.0 {
-                return Ok(Ensemble::TooShort { seconds: begun });
+                break;
             }
             config.optimize.time_budget = Some(TimeBudget::of_seconds(left));
         }
         let of_model = TrainerSetup { config: &config, ..model };
         let mut trainer = Trainer::start(of_model, device, &mut problems, start)?;
         if let Some(clock) = clock.filter(|_| number == 1) {
-            let found = probe(
-                &mut trainer,
-                &clock,
-                &config,
-                [model.dataset.train.len(), least as usize],
-                seconds,
-            )?;
-            match found {
-                None => return Ok(Ensemble::Stopped),
-                Some(false) => return Ok(Ensemble::TooShort { seconds: seconds() }),
-                Some(true) => {}
+            let photographs = model.dataset.train.len();
+            if let Some(end) = probe(&mut trainer, &clock, [photographs, least as usize], seconds)?
+            {
+                return Ok(end);
             }
         }
         if folder.is_none() {
@@ -127,7 +121,9 @@ pub fn draw_pseudo_views<B: TrainDevice>(
     }
     // Written last, so that the renders are complete if it exists.
     let folder = folder.unwrap_or_default();
-    write_text(&folder.join(CAMERAS), &describe(dataset, &folder)?)?;
+    let text =
+        describe(dataset, &folder).map_err(|(path, source)| OutputError::new(&path, source))?;
+    write_text(&folder.join(CAMERAS), &text)?;
     Ok(Ensemble::Drawn { models: done, seconds: seconds() })
 }
 
@@ -216,39 +212,36 @@ impl Clock {
     }
 }
 
-/// Trains the first two passes of a model: the first decodes the photographs, the second is measured. Returns true if the model and others like it will end in time, and `None` if it
-/// was stopped.
+/// Trains the first two passes of the first model: the first pass decodes the photographs, the second is measured.
+/// Returns the end of the ensemble if it was stopped, or if this number of models will not end in time.
 fn probe<B: TrainDevice>(
     trainer: &mut Trainer<'_, B>,
     clock: &Clock,
-    config: &Config,
     [photographs, models]: [usize; 2],
     seconds: impl Fn() -> f64,
-) -> Result<Option<bool>, TrainError> {
+) -> Result<Option<Ensemble>, TrainError> {
     let photographs = u32::try_from(photographs).unwrap_or(u32::MAX);
-    let mut last = u32::MAX;
     let mut decoded = None;
-    let mut late = false;
-    let ran = trainer.train_alone(|images| {
+    let mut is_late = false;
+    let goes_on = trainer.train_alone(|images| {
         if images >= photographs && decoded.is_none() {
             decoded = Some((images, seconds()));
-            last = images.saturating_add(photographs);
         }
-        late = seconds() > PROBE_SHARE * clock.all;
-        late || images >= last
+        is_late = seconds() > PROBE_SHARE * clock.all;
+        is_late || decoded.is_some_and(|(before, _)| images - before >= photographs)
     })?;
-    if !ran {
-        return Ok(None);
+    if !goes_on {
+        return Ok(Some(Ensemble::Stopped));
     }
     let now = seconds();
-    let Some((before, then)) = decoded.filter(|_| !late) else { return Ok(Some(false)) };
+    let too_short = Ok(Some(Ensemble::TooShort { seconds: now }));
+    let Some((before, then)) = decoded.filter(|_| !is_late) else { return too_short };
     let images = trainer.images_done();
     let of_image = (now - then) / f64::from(images.saturating_sub(before).max(1));
-    let left =
-        f64::from((config.optimize.max_passes.saturating_mul(photographs)).saturating_sub(images));
+    let left = f64::from(trainer.most_images().saturating_sub(images));
     let of_model = now + left * of_image * GROWTH;
     tracing::debug!("a model of the ensemble is expected to take {of_model:.1} s");
-    Ok(Some(models as f64 * of_model <= clock.of_models))
+    if models as f64 * of_model <= clock.of_models { Ok(None) } else { too_short }
 }
 
 /// File with the cameras of the pseudo-views and the sizes of their renders, beside these.
@@ -260,7 +253,8 @@ pub fn check_pseudo_views(dataset: &Dataset, folder: &Path) -> Result<(), String
     let path = folder.join(CAMERAS);
     let written =
         fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let found = describe(dataset, folder).map_err(|error| error.to_string())?;
+    let found = describe(dataset, folder)
+        .map_err(|(path, source)| format!("{}: {source}", path.display()))?;
     if written == found {
         return Ok(());
     }
@@ -271,14 +265,14 @@ pub fn check_pseudo_views(dataset: &Dataset, folder: &Path) -> Result<(), String
 }
 
 /// Describes the pseudo-views as JSON: cameras in the dataset's frame, and the sizes of their renders in bytes.
-fn describe(dataset: &Dataset, folder: &Path) -> Result<String, OutputError> {
+fn describe(dataset: &Dataset, folder: &Path) -> Result<String, (PathBuf, io::Error)> {
     let of_view = |&index: &usize| {
         let view = &dataset.views[index];
         let path = folder.join(dataset.sources[index].path.file_name().unwrap_or_default());
-        let about = fs::metadata(&path).map_err(|source| OutputError::new(&path, source))?;
+        let about = fs::metadata(&path).map_err(|source| (path, source))?;
         Ok(json!({ "camera": view.camera, "pose": view.pose, "bytes": about.len() }))
     };
-    let views = dataset.pseudo.iter().map(of_view).collect::<Result<Vec<_>, OutputError>>()?;
+    let views = dataset.pseudo.iter().map(of_view).collect::<Result<Vec<_>, _>>()?;
     Ok(Value::from(views).to_string())
 }
 

@@ -318,6 +318,11 @@ impl<'a, B: TrainDevice> Trainer<'a, B> {
         self.pace.next_image() - 1
     }
 
+    /// Returns the number of images after which the run ends at the latest.
+    pub fn most_images(&self) -> u32 {
+        self.pace.most_images().unwrap_or(u32::MAX)
+    }
+
     /// Returns the number of Gaussians.
     pub fn gaussians(&self) -> usize {
         self.device.len(&self.model)

@@ -90,18 +90,26 @@ fn another_number_of_models_has_no_effect_on_a_run_that_goes_on() {
     place.train_from(&alone, "more", &flags).done().says(&["the run began without an ensemble"]);
 }
 
-#[test]
-fn an_interrupted_ensemble_starts_again_and_ends_in_the_same_bytes() {
+#[rstest]
+#[case::interrupted_in_the_ensemble("00000.png", "INT")]
+#[case::killed_after_the_ensemble("cameras.json", "KILL")]
+fn a_run_without_a_checkpoint_starts_again_and_ends_in_the_same_bytes(
+    #[case] written: &str,
+    #[case] signal: &str,
+) {
     let place = TestFolder::with_scene();
     // Passes of the final model and of the models of its ensemble are settled differently.
     let flags = [&FLAGS[..5], &["--max-passes=65", "--few-view-passes=100"]].concat();
     let begun = place.model().join("pseudo_views");
     let child = started_until(
         training(&place, &[&flags[..], &["--iterations=800"]].concat()),
-        &begun.join("00000.png"),
+        &begun.join(written),
     );
-    send("INT", &child);
-    ended(child).ends(130).says(&["interrupted while the ensemble trains, without a checkpoint"]);
+    send(signal, &child);
+    let end = ended(child);
+    if signal == "INT" {
+        end.ends(130).says(&["interrupted while the ensemble trains, without a checkpoint"]);
+    }
     assert!(!place.model().join("checkpoints").exists());
     // A file of the user stays.
     fs::write(begun.join("mine.txt"), "mine").unwrap();
